@@ -72,6 +72,12 @@ class FlowPattern:
             return False
         return key.name.startswith(self.name) if self.is_prefix else key.name == self.name
 
+    def covers(self, other: "FlowPattern") -> bool:
+        """Whether this one fits all flows that the other one fits."""
+        if self.group not in (None, other.group):
+            return False
+        return other.name.startswith(self.name) if self.is_prefix else not other.is_prefix and other.name == self.name
+
 
 @dataclass(frozen=True, slots=True)
 class FlowScope:
@@ -82,6 +88,11 @@ class FlowScope:
 
     def includes(self, key: FlowKey) -> bool:
         return any(each.fits(key) for each in self.allowed) and not any(each.fits(key) for each in self.denied)
+
+    @property
+    def may_have_some(self) -> bool:
+        """Whether there may be such flows: some pattern of ``allowed`` is not within one of ``denied``."""
+        return any(not any(other.covers(each) for other in self.denied) for each in self.allowed)
 
 
 EVERY_FLOW: Final = FlowScope((FlowPattern(None, "", is_prefix=True),))

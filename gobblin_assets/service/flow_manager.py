@@ -155,7 +155,8 @@ class FlowManager:
 
         Raises as ``update`` does.
         """
-        return self.update(user, self._get_stored(key).spec.config)
+        flow = self._get_stored(key)
+        return self.update(user, flow.spec.config, flow.spec.version)
 
     def delete(self, key: FlowKey, *, if_version: str | None = None) -> bool:
         """Remove the flow, and end what it runs. False: there is none."""

@@ -29,7 +29,7 @@ class FlowRequest:
 def select_templates(store: TemplateStore, spec: FlowSpec, rules: RouteRules) -> tuple[JobTemplate, ...]:
     """The templates that the flow names; else all of all packs. Of each pack, the pinned version or the newest.
 
-    RejectedError for one that there is none of, or that the user may not use.
+    RejectedError for one that there is none of that the user may use.
     """
     named = spec.template_uris or spec.config.template_uris
     pinned = {name: get_pinned_pack(store, name, version) for name, version in spec.pins.items()}
@@ -40,11 +40,8 @@ def select_templates(store: TemplateStore, spec: FlowSpec, rules: RouteRules) ->
     for number, text in enumerate(named):
         field = f"template_uris[{number}]"
         uri = parse_template_uri(text, field)
-        template = get_template(store, uri._replace(version=uri.version or spec.pins.get(uri.pack)), field)
-        if not rules.allows(template.groups):
-            raise RejectedError(
-                f"the template {text} is for other groups of users", field=field, hint="Ask its owner, or name another."
-            )
+        versioned = uri._replace(version=uri.version or spec.pins.get(uri.pack))
+        template = get_template(store, versioned, field, rules.allows)
         found[template.uri] = template
     return tuple(found.values())
 

@@ -55,19 +55,19 @@ class GuardedPacks:
         return [each for each in found if each is not None]
 
     def list_versions(self, user: User, name: str) -> list[PublishedPack]:
-        """All versions of a pack, the newest first. SpecNotFoundError: there is no such pack."""
-        newest = self._catalog.find_pack(name)
-        if newest is None or self._find(user, newest) is None:
+        """The versions of a pack, the newest first. SpecNotFoundError: there is no such pack."""
+        versions = [each for each in self._catalog.list_published(name) if self._has_version(user, name, each.version)]
+        if not versions:
             raise self._no_pack(user, name)
-        return self._catalog.list_published(name)
+        return versions
 
     def get_version(self, user: User, name: str, version: str) -> VisiblePack:
         """SpecNotFoundError: there is no such version."""
-        self.list_versions(user, name)
+        known = self.list_versions(user, name)
         pack = self._catalog.find_pack(name, version)
         found = None if pack is None else self._find(user, pack)
         if found is None:
-            versions = ", ".join(each.version for each in self._catalog.list_published(name)[:20])
+            versions = ", ".join(each.version for each in known[:20])
             raise SpecNotFoundError(
                 f"the pack {name} has no version {version[:100]!a}", field="version", hint=f"Known: {versions}."
             )
@@ -80,12 +80,7 @@ class GuardedPacks:
 
     def choose_template(self, user: User, uri: TemplateUri, field: str = "template_uris") -> JobTemplate:
         """RejectedError: there is none of this URI, or the user may not use it."""
-        template = get_template(self._catalog, uri, field)
-        if not may_use(template.groups, user):
-            raise RejectedError(
-                f"{user.name} may not use the template {uri}", field=field, hint="Ask the owners of its pack."
-            )
-        return template
+        return get_template(self._catalog, uri, field, lambda groups: may_use(groups, user))
 
     def get_template(self, user: User, uri: TemplateUri) -> JobTemplate:
         """SpecNotFoundError: there is none of this URI, or the user may not use it."""
@@ -94,11 +89,18 @@ class GuardedPacks:
         except RejectedError as error:
             raise SpecNotFoundError(error.message.removeprefix("uri: "), field="uri", hint=error.hint) from None
 
+    def _has_version(self, user: User, name: str, version: str) -> bool:
+        pack = self._catalog.find_pack(name, version)
+        return pack is not None and self._is_visible(user, pack)
+
+    def _is_visible(self, user: User, pack: TemplatePack) -> bool:
+        return not pack.templates or bool(_list_usable(pack, user)) or self.may_publish(user)
+
     def _find(self, user: User, pack: TemplatePack) -> VisiblePack | None:
         published = {each.version: each for each in self._catalog.list_published(pack.name)}.get(pack.version)
-        templates = _list_usable(pack, user)
-        is_visible = templates or not pack.templates or self.may_publish(user)
-        return VisiblePack(published, templates) if published is not None and is_visible else None
+        if published is None or not self._is_visible(user, pack):
+            return None
+        return VisiblePack(published, _list_usable(pack, user))
 
     def _no_pack(self, user: User, name: str) -> SpecNotFoundError:
         known = ", ".join(each.published.name for each in self.list_packs(user)[:20])

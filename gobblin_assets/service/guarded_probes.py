@@ -33,7 +33,7 @@ class GuardedProbes:
     ) -> Probe:
         """For users who may create or change some flow, of the nodes and executors that they may use."""
         rules = self._rules()
-        if not any(rules.scope_of(user, action).allowed for action in (Action.CREATE, Action.UPDATE)):
+        if not any(rules.scope_of(user, action).may_have_some for action in (Action.CREATE, Action.UPDATE)):
             raise AccessDeniedError(
                 f"{user.name} may neither create nor change flows, and suggestions are for these",
                 field="user",

@@ -76,7 +76,7 @@ class JobCompiler:
             ticket=ticket,
             after=() if before is None else (before.number,),
             cost=hop.cost,
-            notes=tuple(describe_manifests(values, asked, template.parameters, hop.executor)),
+            notes=tuple(describe_manifests(values, asked, template.parameters, self._names, hop.executor)),
         )
 
     def _find_datasets(

@@ -179,7 +179,10 @@ class Probes:
             return DryRunJob(job, None, "a worker follows its source until it is ended: there is no run to show")
         if job.number >= DRY_RUN_JOBS_MAX:
             return DryRunJob(job, None, f"only the first {DRY_RUN_JOBS_MAX} jobs are asked for")
-        executor = self.topology().executors[job.executor].spec_executor
+        found = self.topology().executors.get(job.executor)
+        if found is None:
+            return DryRunJob(job, None, f"the executor {job.executor} has left the topology")
+        executor = found.spec_executor
         sent = SentTicket(_new_id(), TicketVerb.PROBE, executor.name, job.ticket, selection, question=question)
         note = "it reads what the jobs before it have published by now" if job.after else ""
         return DryRunJob(job, self._send(executor, sent, 0), note)

@@ -136,18 +136,25 @@ def _choose(item: Any, place: str, names: JobNames, executor: SpecExecutor, know
 
 
 def describe_manifests(
-    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, executor: SpecExecutor
+    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, names: JobNames, executor: SpecExecutor
 ) -> Sequence[str]:
     """What is said of a plan's hop: which datasets are copied by their ledger, which are listed, and why.
 
-    ``asked``: the parameters before they were chosen.
+    ``asked``: the parameters before they were chosen; those that name jobs.
     """
     by_job: dict[tuple[str, str, bool], list[str]] = {}
     for name in _list_names(schema):
         for number, each in enumerate(values.get(name, ())):
             is_asked = name in asked and "by" in asked[name][number]
             by_job.setdefault((each["job"], each["by"], is_asked), []).append(each["dataset"])
-    return [_describe(datasets, *found, executor) for found, datasets in by_job.items()]
+    unknown = {
+        job
+        for name in _list_names(schema)
+        for job in dict.fromkeys(_list_jobs(asked.get(name)))
+        if names.shares_log(job, executor.log) is None
+    }
+    notes = [f"no flow of this service has published as {job} yet: is it the job's name?" for job in sorted(unknown)]
+    return [*(_describe(datasets, *found, executor) for found, datasets in by_job.items()), *notes]
 
 
 def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: SpecExecutor) -> str:  # noqa: FBT001  a part of a key

@@ -33,6 +33,7 @@ FROM_DATASETS: Final = "datasets"
 """The value of ``x-from``."""
 
 _FROM_FIELDS: Final = ("dataset", "job", "by")
+_NEEDED_FIELDS: Final = ("dataset", "job")
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _RESERVED: Final = frozenset({"from", "to", "flow", "each"})
@@ -120,6 +121,13 @@ def _check_origin(schema: Schema, place: str) -> None:
             f"expected a list of objects that have {', '.join(_FROM_FIELDS)}; found none with {missing[0]}",
             field=f"{place}.items.properties",
             hint="Add it: the hop before gives each of its datasets these.",
+        )
+    optional = [name for name in _NEEDED_FIELDS if name not in schema["items"].get("required", ())]
+    if optional or "default" in schema:
+        raise RejectedError(
+            f"expected {' and '.join(_NEEDED_FIELDS)} in each member" if optional else "expected no default",
+            field=f"{place}.items.required" if optional else f"{place}.default",
+            hint=f"Write `required: [{', '.join(_NEEDED_FIELDS)}]`." if optional else "Leave it out.",
         )
 
 

@@ -8,9 +8,11 @@ newest.
 import difflib
 import hashlib
 import io
+import lzma
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -152,19 +154,29 @@ def parse_template_uri(text: str, field: str = "template_uris") -> TemplateUri:
     return found
 
 
-def get_template(store: TemplateStore, uri: TemplateUri, field: str = "template_uris") -> JobTemplate:
-    """RejectedError with the nearest name if the store has no such template."""
+def get_template(
+    store: TemplateStore,
+    uri: TemplateUri,
+    field: str = "template_uris",
+    may_use: Callable[[frozenset[str]], bool] = lambda _groups: True,
+) -> JobTemplate:
+    """RejectedError with the nearest name if the store has no such template.
+
+    ``may_use``: whether the user may use what is for these groups. Anything else does not exist for the user.
+    """
+
+    def list_usable(pack: TemplatePack) -> list[str]:
+        return sorted(path for path, each in pack.templates.items() if may_use(each.groups))
+
     pack = store.find_pack(uri.pack, uri.version)
-    if pack is None:
-        known = [each.name for each in store.list_packs()]
+    if pack is None or (pack.templates and not list_usable(pack)):
+        known = [each.name for each in store.list_packs() if list_usable(each)]
         versioned = "" if uri.version is None else f" of the version {uri.version}"
         raise RejectedError(f"there is no pack {uri.pack!r}{versioned}", field=field, hint=_offer(uri.pack, known))
     template = pack.templates.get(uri.path)
-    if template is None:
+    if template is None or not may_use(template.groups):
         raise RejectedError(
-            f"the pack {pack.name} has no template {uri.path!r}",
-            field=field,
-            hint=_offer(uri.path, sorted(pack.templates)),
+            f"the pack {pack.name} has no template {uri.path!r}", field=field, hint=_offer(uri.path, list_usable(pack))
         )
     return template
 
@@ -202,7 +214,10 @@ def read_pack_file(content: bytes) -> TemplatePack:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return read_pack(_unpack(archive))
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError, OSError) as error:
+    except (
+        *(zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, ValueError, OSError),
+        *(zlib.error, lzma.LZMAError),
+    ) as error:
         raise _refuse(f"is no zip file that can be read: {error}", "Make it anew, without a password.") from None
 
 

@@ -563,6 +563,8 @@ def test_an_ended_ticket_is_forgotten_but_for_its_id_and_is_not_run_again(
     sent, going_on = make(), send(tickets)
     tickets.send(sent)
     done = claim(tickets, sent.ticket_id)
+    tickets.keep_output(done, "said")
+    assert [each.lines for each in tickets.list_outputs(sent.ticket_id, limit=9)] == ["said"]
     tickets.end(done, AttemptEnd.COMPLETE, {"message": ""})
     tickets.report(claim(tickets, going_on), uuid.uuid4(), RUNNING, {})
     unknown = TicketId(uuid.uuid4())
@@ -571,6 +573,8 @@ def test_an_ended_ticket_is_forgotten_but_for_its_id_and_is_not_run_again(
         assert tickets.forget([sent.ticket_id, going_on, unknown]) == {going_on}
 
     assert {each.ticket_id for each in reports_of(tickets, sent.ticket_id, going_on)} == {going_on}
+    tickets.keep_output(done, "said late")
+    assert tickets.list_outputs(sent.ticket_id, limit=9) == []
     tickets.send(sent)
     with pytest.raises(ConflictError, match="another ticket has the id"):
         tickets.send(replace(sent, executor="other"))

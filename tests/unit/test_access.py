@@ -46,6 +46,25 @@ def test_a_rule_is_of_users_groups_or_all() -> None:
         assert not rules.may(ANN, Action.RUN, ORDERS)
 
 
+@pytest.mark.parametrize(
+    ("allowed", "denied", "expected"),
+    [
+        ("sales/*", "*", False),
+        ("sales/or*", "sales/*", False),
+        ("sales/orders", "sales/or*", False),
+        ("sales/orders", "sales/orders", False),
+        ("*", "sales/*", True),
+        ("sales/*", "sales/orders", True),
+        ("sales/orders*", "sales/orders", True),
+        ("sales/*", "finance/*", True),
+    ],
+)
+def test_who_is_denied_all_that_is_allowed_has_no_flow(allowed: str, denied: str, expected: bool) -> None:
+    rules = make_rules({"allow": "create", "to": "*", "on": allowed}, {"deny": "create", "to": "*", "on": denied})
+    assert rules.scope_of(ANN, Action.CREATE).may_have_some is expected
+    assert not make_rules().scope_of(ANN, Action.CREATE).may_have_some
+
+
 def test_deny_wins_over_whatever_allows() -> None:
     for order in (1, -1):
         rules = make_rules(

@@ -174,6 +174,14 @@ def test_what_a_template_asks_of_its_nodes_is_known() -> None:
     assert parse().needs == {"from.connection", "to.root"}
 
 
+def taken(default: Any = None, required: Any = ("dataset",)) -> dict[str, Any]:
+    """A list that a hop before gives."""
+    text = {"type": "string", "pattern": "^a$"}
+    items = {"type": "object", "required": list(required), "properties": dict.fromkeys(("dataset", "job", "by"), text)}
+    given = {} if default is None else {"default": default}
+    return {"type": "array", "x-from": "datasets", "items": items, **given}
+
+
 @pytest.mark.parametrize(
     ("more", "field", "said"),
     [
@@ -191,6 +199,9 @@ def test_what_a_template_asks_of_its_nodes_is_known() -> None:
          "parameters.properties.more.items.properties", "dataset, job, by; found none with dataset"),
         (with_parameter({"type": "string", "pattern": "^a$", "x-from": "nodes"}),
          "parameters.properties.more.x-from", "expected datasets, found 'nodes'"),
+        (with_parameter(taken()), "parameters.properties.more.items.required", "expected dataset and job in each"),
+        (with_parameter(taken(default=[], required=["dataset", "job"])),
+         "parameters.properties.more.default", "no default"),
         (with_job(destination="/etc"), "job.destination", "expected ${to.root}"),
         (with_job(job="mine"), "job.job", "expected ${flow.job}"),
         (with_job(description="${wrod}"), "job.description", "${wrod} has no parameter. Did you mean ${word}?"),

@@ -147,3 +147,29 @@ def test_a_template_that_there_is_not_is_refused_with_the_nearest(uri: TemplateU
         get_template(store, uri, "uri")
     assert said in str(caught.value)
     assert caught.value.field == "uri"
+
+
+def test_what_is_for_other_groups_does_not_exist_for_a_user_not_even_in_hints() -> None:
+    secret = {**TEMPLATE, "acl": {"groups": ["auditors"]}}
+    packs = [make_pack({"a": TEMPLATE, "salaries": secret}), make_pack({"audit": secret}, "vault")]
+    store = TemplatesInMemory(packs)
+
+    def refuse(uri: TemplateUri) -> str:
+        with pytest.raises(RejectedError) as caught:
+            get_template(store, uri, "uri", lambda groups: not groups)
+        return str(caught.value)
+
+    for name in ("salaries", "salarie", "other"):
+        assert refuse(TemplateUri("test", f"{name}.template")).endswith("Known: a.template.")
+    for pack, path in (("vault", "audit"), ("vault", "none"), ("valt", "audit")):
+        said = refuse(TemplateUri(pack, f"{path}.template"))
+        assert "there is no pack" in said
+        assert said.endswith("Known: test.")
+
+
+def test_a_damaged_zip_file_is_refused() -> None:
+    content = bytearray(zip_files(write_pack({"a": TEMPLATE})))
+    begin = content.index(b"pack.yaml") + len("pack.yaml")
+    content[begin : begin + 8] = b"\xff" * 8
+    with pytest.raises(RejectedError, match="no zip file that can be read"):
+        read_pack_file(bytes(content))

@@ -98,6 +98,8 @@ def read_raw_path(raw_path: bytes) -> str:
         unquote_to_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
         path = "%"
+    if b"%00" in raw_path or b"\0" in raw_path:
+        raise MalformedRequestError("expected no NUL", field="path", hint="Take %00 out.")
     if _BAD_ESCAPE.search(path):
         raise MalformedRequestError(
             "the path is no percent-encoded UTF-8", field="path", hint="Encode each name of the path by itself."

@@ -16,7 +16,7 @@ _READ_TRIES: Final = 2
 
 _PUBLISHING: Final = """
     SELECT f.flow_group, f.flow_name, j.job_name, j.node, j.source_node, j.template_uri, l.executor, l.log,
-           j.generation = f.generation AS is_current
+           j.generation = f.generation AND j.retired_at IS NULL AS is_current
       FROM gobblin_service.flow_job j
       JOIN gobblin_service.flow f USING (flow_id)
       JOIN LATERAL (SELECT executor, log FROM gobblin_service.job_execution e

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
 from gobblin_assets.service.published_datasets import list_published_urns
 from gobblin_assets.service.topology import Format
@@ -22,9 +23,17 @@ def link_copies(plan: FlowPlan | None) -> Mapping[str, str]:
 
 def _list_links(plan: FlowPlan) -> Iterator[tuple[str, str]]:
     for job in plan.jobs:
-        urns = list_published_urns(job) if job.target.format is Format.DATASET else ()
+        urns = _list_urns(job) if job.target.format is Format.DATASET else ()
         if 0 < len(urns) <= DATASETS_PER_LINK_MAX:
             yield job.target.node, f"{PAGES}/new?{urlencode(list(_list_values(job, urns)))}"
+
+
+def _list_urns(job: PlannedJob) -> Sequence[str]:
+    """None of a job that is told its datasets only when it runs, such as one that finds its tables itself."""
+    try:
+        return list_published_urns(job)
+    except RejectedError:
+        return ()
 
 
 def _list_values(job: PlannedJob, urns: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -209,7 +209,7 @@ def _list_published(parts: ServedParts, user: User, found: Suggestions, node: Da
     ]
     if page.after is not None:
         found.notes.append(f"These are the first {PAGE_DATASETS_MAX}: write the names of others below.")
-    if not found.published:
+    if not found.published and page.after is None:
         found.refusal = f"Flows that you may read have published nothing in {node.name} yet."
 
 

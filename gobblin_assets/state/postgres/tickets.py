@@ -199,6 +199,7 @@ _LIST_OPEN = text("""
 """)
 
 _FORGET = (
+    text("DELETE FROM gobblin.ticket_output WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
     text("DELETE FROM gobblin.ticket_report WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
     text("DELETE FROM gobblin.ticket_claim WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
     text("UPDATE gobblin.job_ticket SET body = 'null' WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
@@ -258,7 +259,8 @@ _UNREPORTED = text("""
 # Without the lock of the ticket: these lines say nothing that anybody decides by.
 _KEEP_OUTPUT = text("""
     INSERT INTO gobblin.ticket_output AS o (ticket_id, attempt, lines)
-    SELECT t.ticket_id, :attempt, :lines FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id
+    SELECT t.ticket_id, :attempt, :lines FROM gobblin.job_ticket t
+     WHERE t.ticket_id = :ticket_id AND t.body::text <> 'null'
         ON CONFLICT (ticket_id, attempt) DO UPDATE SET lines = excluded.lines, updated_at = clock_timestamp()
      WHERE o.lines <> excluded.lines
 """)
