@@ -99,9 +99,10 @@ def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an op
 @executor.command("give-up", epilog=example("executor give-up 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))
 @click.argument("ticket_id", type=click.UUID)
 def give_up(ticket_id: uuid.UUID) -> None:
-    """End a ticket that no executor will do any more, such as a DELETE whose executor is gone.
+    """End a ticket that no executor will take any more.
 
-    What the ticket was to delete at a source, such as a replication slot, stays there: remove it by hand.
+    Such as a DELETE whose executor is gone. What the ticket was to delete at a source, such as a replication slot, stays
+    there: remove it by hand.
     """
     with open_log(say) as log:
         if not log.stores.tickets.end_unclaimed(TicketId(ticket_id), "it was given up by hand"):

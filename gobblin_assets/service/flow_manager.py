@@ -319,16 +319,21 @@ class FlowManager:
 
     def restart_drained(self) -> int:
         """Run flows whose workers were ended for a new version, and have ended; returns how many."""
-        return sum(self._try_restart(flow) for flow in self._store.list_restarting(limit=_PENDING_AT_ONCE_MAX))
+        found, last = 0, None
+        while page := self._store.list_restarting(after=last, limit=_PENDING_AT_ONCE_MAX):
+            found += sum(self._try_restart(flow) for flow in page)
+            last = page[-1]
+        return found
 
     def _try_restart(self, flow: StoredFlow) -> bool:
         """What fails is tried again by the next look, and told once for each version."""
         try:
             with self.writes.open():
                 return self._restart(flow)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  one flow's fault, or a library's, is not that of all others
             if self._told_restarts.get(flow.flow_id) != flow.spec.version:
-                _log.warning("the flow %s does not start again: %s", flow.spec.uri, error)
+                told = not isinstance(error, GobblinError)
+                _log.warning("the flow %s does not start again: %s", flow.spec.uri, error, exc_info=told)
             self._told_restarts[flow.flow_id] = flow.spec.version
             return False
 

@@ -280,8 +280,8 @@ class FlowStore(Protocol):
         """
         ...
 
-    def list_restarting(self, *, limit: int) -> Sequence[StoredFlow]:
-        """ACTIVE flows whose workers were ended for a new version, and have ended."""
+    def list_restarting(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
+        """ACTIVE flows whose workers were ended for a new version, and have ended; in pages, as ``list_pending``."""
         ...
 
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import fcntl
 from typing import Final
+from urllib.parse import unquote
 
 from gobblin_assets.db.engine import scrub
 from gobblin_assets.model.wording import CONTROLS
@@ -45,8 +46,11 @@ _DESCRIPTORS: Final = "GOBBLIN_ATTEMPT_OUTPUT"
 
 _SECRET_NAME: Final = re.compile(r"PASS(WORD|PHRASE)|SECRET|TOKEN|CREDENTIAL|(ACCOUNT|ACCESS|API)_KEY(?!_ID)")
 _SECRET_LENGTH_MIN: Final = 4
-_IN_URL: Final = re.compile(r"(://[^\s/:@]*:)[^\s/@]+(?=@)")
-_AS_OPTION: Final = re.compile(r"(?i)((?:password|passphrase|passwd|secret|token)\s*[=:]\s*)[^\s&;,]+")
+# Up to the last @ of a word: a password may have slashes, and such signs, too.
+_IN_URL: Final = re.compile(r"(://[^\s/:@]*:)\S+(?=@)")
+_AS_OPTION: Final = re.compile(
+    r"""(?i)((?:password|passphrase|passwd|secret|token)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s&;,]+)"""
+)
 _MASK: Final = r"\1***"
 
 
@@ -54,7 +58,9 @@ def find_secrets(environment: Mapping[str, str]) -> frozenset[str]:
     """Values of variables that are secrets by their names, or stand in URLs as passwords. Of several lines, each."""
     found = {line for name, value in environment.items() if _SECRET_NAME.search(name) for line in value.splitlines()}
     for value in environment.values():
-        found.update(match[0][len(match[1]) :] for match in (*_IN_URL.finditer(value), *_AS_OPTION.finditer(value)))
+        found.update(match[0][len(match[1]) :] for match in _IN_URL.finditer(value))
+        found.update(match[2].strip("\"'") for match in _AS_OPTION.finditer(value))
+    found |= {unquote(each) for each in found}
     return frozenset(each for each in found if len(each) >= _SECRET_LENGTH_MIN)
 
 

@@ -155,8 +155,8 @@ class ProcessExecutor:
     def _stop(self, child: _Child, why: bytes) -> None:
         if child.kill_at_s is None:
             child.kill_at_s = self.clock.monotonic() + self.options.stop_grace_s
-            # One that has ended meanwhile hears nothing.
-            with suppress(OSError):
+            # One that has ended meanwhile hears nothing. The pipe of one that could not be reported is closed.
+            with suppress(OSError, ValueError):
                 child.pipe.write(why)
                 child.pipe.flush()
 

@@ -8,6 +8,7 @@ group of processes sends it, drains.
 import os
 import signal
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -49,7 +50,9 @@ class Interruption:
         # By the descriptor: a thread in Python's own reader has a lock that the interpreter wants when it ends.
         said = os.read(pipe, 1)
         if not said:
-            take_output_back(os.environ)
+            # Whatever becomes of its output, the attempt has to end.
+            with suppress(Exception):
+                take_output_back(os.environ)
         self.end = self.end or _ENDS[said]
         self.stop.make()
         if not self.is_graceful:

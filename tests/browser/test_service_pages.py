@@ -196,7 +196,7 @@ def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, servi
     page.goto("/ui/new?template=FS:///default/dataset-to-tree.template&source=lake")
     page.get_by_role("group", name="Datasets of lake").get_by_label("public.customers").check()
     page.get_by_role("button", name="Take the chosen ones").click()
-    expect(page.get_by_role("textbox", name="Job", exact=False)).to_have_value(job)
+    expect(page.locator("[name='datasets[0].job']")).to_have_value(job)
 
     page.goto(published)
     page.get_by_role("link", name="Copy the datasets of lake").click()
@@ -205,7 +205,7 @@ def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, servi
     typist.type("Group", "sales")
     typist.type("Name", "copies")
     typist.check("second")
-    expect(page.get_by_role("textbox", name="Dataset", exact=False)).to_have_value("public.customers")
+    expect(page.locator("[name='datasets[0].dataset']")).to_have_value("public.customers")
     expect(plan).to_contain_text("lake dataset → second tree by the executor local")
     expect(plan).to_contain_text(f"public.customers by the ledger of the job {job}")
     assert len(typist.typed) <= COPY_FIELDS_MAX

@@ -5,11 +5,11 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.state.tickets import TicketReportKind
 from gobblin_assets.tickets.attempt_output import KEEP_EVERY_S
 from tests.support.ticket_shop import WAIT_S_MAX, TicketShop, ticket_shop
@@ -52,7 +52,7 @@ def test_the_lines_of_a_killed_process_are_kept(ticket_shop: TicketShop) -> None
         GOBBLIN_FAILPOINT_LOG=str(reached),
     )
     await_value(reached.exists, ticket_shop)
-    os.kill(find_process(executor.pid), signal.SIGKILL)
+    os.kill(find_process(ticket_shop, ticket_id), signal.SIGKILL)
     ticket_shop.await_kind(ticket_id, TicketReportKind.ENDED)
     tickets = ticket_shop.stores.tickets
     await_value(lambda: tickets.list_outputs(ticket_id, limit=1), ticket_shop)
@@ -65,7 +65,7 @@ def test_the_lines_of_a_killed_process_are_kept(ticket_shop: TicketShop) -> None
     assert f"begins with {secret}\n" in ticket_shop.say(), "the executor's own output is as the process wrote it"
 
     await_value(lambda: reached.read_text().count("stop") == 2, ticket_shop)
-    child = find_process(executor.pid)
+    child = find_process(ticket_shop, ticket_id)
     await_value(lambda: tickets.list_outputs(ticket_id, limit=1)[0].attempt == 2, ticket_shop)
     # In this order: a stopped process that becomes an orphan gets a SIGHUP.
     os.kill(child, signal.SIGCONT)
@@ -88,6 +88,7 @@ def test_a_log_that_keeps_no_lines_stops_no_job(ticket_shop: TicketShop) -> None
     await_value(lambda: ticket_shop.stores.tickets.list_outputs(ticket_id, limit=1), ticket_shop)
 
 
-def find_process(executor: int) -> int:
-    (child,) = Path(f"/proc/{executor}/task/{executor}/children").read_text(encoding="ascii").split()
-    return int(child)
+def find_process(shop: TicketShop, ticket_id: TicketId) -> int:
+    """That of the last attempt."""
+    running = [each for each in shop.list_reports(ticket_id) if each.kind is TicketReportKind.RUNNING]
+    return int(running[-1].details["owner"].rpartition(":")[2])

@@ -79,4 +79,33 @@ def test_what_is_open_or_whose_reports_are_not_read_is_kept(world: FlowWorld) ->
     world.orchestrator.look()
     assert old.look() == 0, "nobody has deleted it yet"
     assert world.executor.run_all() == 1
+    assert old.look() == 0, "nobody has read that it was done"
+    world.monitor.look()
     assert old.look() == 1
+
+
+def test_a_worker_that_ended_before_its_cancel_was_marked_is_forgotten(world: FlowWorld) -> None:
+    """Its CANCEL is not sent again: it has ended."""
+    world.compiler.workers = frozenset({0})
+    world.flows.create(world.person, make_config())
+    claim = play_worker(world)
+    world.flows.pause(KEY)
+    world.orchestrator.look()
+    world.executor.tickets.end(claim, AttemptEnd.CANCELLED, {"message": "drained"})
+    assert world.executor.claim() is None, "what cancels it has no more to do"
+    world.monitor.look()
+    assert world.flows.get_status(KEY).status is ExecutionStatus.CANCELLED
+    age(world.engine, 31)
+    assert Forgetting(world.executions, world.logs, kept_days=30).look() == 1
+
+    # What a deletion asks for is forgotten as well, once it is read that it was done.
+    world.flows.delete(KEY)
+    world.orchestrator.look()
+    old = Forgetting(world.executions, world.logs, kept_days=30)
+    assert old.look() == 0
+    deleting, _sent = world.executor.claim()  # type: ignore[misc]  # it was sent
+    world.executor.tickets.end(deleting, AttemptEnd.COMPLETE, {"message": ""})
+    assert old.look() == 0, "nobody has read it"
+    world.monitor.look()
+    assert old.look() == 1
+    assert count_reports(world.engine) == 0

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -11,12 +12,23 @@ from gobblin_assets.db import schema
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.model.job_ticket import SentTicket
+from gobblin_assets.service import flow_manager
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowState
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
-from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology, play_worker
+from tests.support.flow_world import (
+    KEY,
+    PUBLISHED,
+    FlowWorld,
+    LineCompiler,
+    list_verbs,
+    make_config,
+    make_topology,
+    play_worker,
+)
 
 
 @pytest.fixture
@@ -38,11 +50,12 @@ def drain(world: FlowWorld, *claims: Claim) -> None:
 
 
 def take(world: FlowWorld) -> list[tuple[Claim, SentTicket]]:
-    """What is sent now, as far as somebody works on it; each of them runs."""
+    """What is sent now, as far as somebody works on it; each of them runs, and has published something."""
     found = []
     world.orchestrator.look()
     while (claimed := world.executor.claim()) is not None:
         world.executor.report(claimed[0], TicketReportKind.RUNNING, {})
+        world.executor.report(claimed[0], TicketReportKind.PROGRESS, PUBLISHED)
         found.append(claimed)
     world.monitor.look()
     return found
@@ -125,7 +138,7 @@ def test_a_worker_whose_destination_a_version_drops_is_forgotten_by_its_source_a
     world: FlowWorld,
 ) -> None:
     world.flows.create(world.person, make_config("lake", "mirror"))
-    old = [play_worker(world), play_worker(world)]
+    old = [play_worker(world, publishes=True), play_worker(world)]
     before = {job.node: job.job_name for job in world.flows.list_jobs(KEY)}
     change(world, make_config("lake"))
     world.step()
@@ -202,3 +215,52 @@ def test_lost_answers_and_deaths_make_one_start(world: FlowWorld, restart: bool)
     assert len(node.flows.list_executions(KEY)) == 2
     with pytest.raises(ConflictError, match="is open"):
         node.flows.run(node.person, KEY)
+
+
+def test_a_change_starts_nothing_that_somebody_has_cancelled(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    first = play_worker(world)
+    world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    change(world, make_config(parameters={"colour": "red"}))
+    world.step()
+    drain(world, first)
+    assert world.flows.restart_drained() == 0
+
+
+def test_the_end_of_an_older_execution_keeps_no_start_away(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config())
+    first, old = play_worker(world), world.flows.get_status(KEY).execution_id
+    change(world, make_config(parameters={"colour": "red"}))
+    world.step()
+    drain(world, first)
+    assert world.flows.restart_drained() == 1
+    ((second, _sent),) = take(world)
+    change(world, make_config(parameters={"colour": "blue"}))
+    world.flows.cancel(KEY, old)
+    world.step()
+    drain(world, second)
+    assert world.flows.restart_drained() == 1
+
+
+def test_one_flow_that_does_not_start_keeps_no_other_from_it(world: FlowWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_manager, "_PENDING_AT_ONCE_MAX", 1)
+    keys = [KEY, KEY._replace(name="second"), KEY._replace(name="third")]
+    claims = []
+    for key in keys:
+        world.flows.create(world.person, make_config(name=key.name))
+        claims.append(play_worker(world))
+    for key in keys:
+        change(world, make_config(name=key.name, parameters={"colour": "red"}))
+    world.step()
+    drain(world, *claims)
+    compile_flow = world.compiler.compile_flow
+
+    def fail(spec: FlowSpec, *rest: Any) -> Any:
+        if spec.key == keys[0]:
+            raise KeyError("of a library")
+        return compile_flow(spec, *rest)
+
+    monkeypatch.setattr(world.compiler, "compile_flow", fail)
+    assert world.flows.restart_drained() == 2
+    monkeypatch.undo()
+    assert world.flows.restart_drained() == 1

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -28,7 +29,7 @@ from unittest import mock
 import yaml
 
 from gobblin_assets import failpoints
-from gobblin_assets.cli import executors, main
+from gobblin_assets.cli import main
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint
 from tests.crash.points import OF_A_PUBLICATION
 from tests.support.flow_world import KEY
@@ -258,7 +259,7 @@ def _live(
         def __init__(self, command: Sequence[str], **_options: object) -> None:
             super().__init__(command, lambda: _mortal("attempt", planned["attempt"], chance))
 
-    forked = mock.patch.object(executors.subprocess, "Popen", ForkedAttempt)
+    forked = mock.patch.object(subprocess, "Popen", ForkedAttempt)
     with forked, _mortal(victim, planned[victim], chance):
         main(list(words), prog_name="gobblin-assets")
 

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Engine, text
 
@@ -241,12 +241,18 @@ def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:
     return status
 
 
-def play_worker(world: FlowWorld) -> Claim:
-    """The worker that was sent runs."""
+PUBLISHED: Final = {"datasets": {"orders": {"position": None, "watermarks": {"0": "7"}}}}
+"""A report of progress by a worker that has published something."""
+
+
+def play_worker(world: FlowWorld, *, publishes: bool = False) -> Claim:
+    """The worker that was sent runs, and has published something if it ``publishes``."""
     world.orchestrator.look()
     claimed = world.executor.claim()
     assert claimed is not None
     world.executor.report(claimed[0], TicketReportKind.RUNNING, {})
+    if publishes:
+        world.executor.report(claimed[0], TicketReportKind.PROGRESS, PUBLISHED)
     world.monitor.look()
     return claimed[0]
 

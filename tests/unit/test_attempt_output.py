@@ -2,6 +2,7 @@
 
 import uuid
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,12 +39,33 @@ def hear(*data: bytes, ends: bool = True) -> str:
 
 def test_secrets_are_found_by_names_and_in_urls() -> None:
     assert find_secrets(ENVIRONMENT) == {
+        "p@ss-1",
         "hunter22",
         "p%40ss-1",
         "inner-2",
         "first line of a key",
         "second line of a key",
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "postgresql://u:sl/ash@host/db",
+        "postgresql://u:p%40ssword@host/db, with p@ssword",
+        '{"password": "hunter22", "user": "u"}',
+        "{'password': 'hunter22'}",
+        'password="hunter22 sl/ash"',
+    ],
+)
+def test_no_way_of_writing_shows_a_secret(line: str) -> None:
+    found = find_secrets({"A": "postgresql://u:sl/ash@host/db", "B": "postgresql://u:p%40ssword@host/db"})
+    output = AttemptOutput(found)
+    output.claim = Claim(TICKET, 1)
+    output.add(f"{line}\n".encode())
+    said = output.take_news()
+    assert said is not None
+    assert not any(secret in said for secret in ("sl/ash", "p@ssword", "p%40ssword", "hunter22")), said
 
 
 def test_no_line_shows_a_secret() -> None:

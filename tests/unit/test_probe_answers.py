@@ -20,3 +20,16 @@ def test_the_longest_lists_lose_their_ends() -> None:
 def test_no_text_is_long() -> None:
     bounded = bound_answer({"notes": [{"said": "x" * 300_000}]})
     assert len(bounded["notes"][0]["said"]) == TEXT_CHARACTERS_MAX + 1
+
+
+def test_comments_go_before_columns() -> None:
+    columns = [{"name": f"c{number}", "comment": "ж" * 400} for number in range(500)]
+    bounded = bound_answer({"tables": [{"table": "orders", "comment": "all", "columns": columns}]})
+    assert bounded["cut"] == {}
+    (table,) = bounded["tables"]
+    assert table["columns"][499] == {"name": "c499", "comment": ""}
+
+
+def test_what_is_too_large_without_lists_has_an_end() -> None:
+    bounded = bound_answer({**{f"note {number}": "x" * 1_000 for number in range(400)}, "tables": ["a"]})
+    assert bounded["tables"] == []

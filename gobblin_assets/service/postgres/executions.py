@@ -145,7 +145,7 @@ _DECIDE_CANCELS = text("""
 # The last ticket of each worker's job that may have been sent: its end removes what the source keeps for the job.
 _DECIDE_DELETIONS = text("""
     UPDATE gobblin_service.job_execution j
-       SET cancel_ticket_id = gen_random_uuid(), cancel_verb = 'DELETE', cancel_sent_at = NULL
+       SET cancel_ticket_id = gen_random_uuid(), cancel_verb = 'DELETE', cancel_sent_at = NULL, forgotten_at = NULL
      WHERE (j.job_name, j.execution_id) IN (
                SELECT o.job_name, max(o.execution_id)
                  FROM gobblin_service.flow_job b JOIN gobblin_service.job_execution o USING (job_name)
@@ -240,7 +240,7 @@ _LIST_OLD = text("""
     SELECT execution_id, number, log, ticket_id, cancel_ticket_id FROM gobblin_service.job_execution
      WHERE ended_at IS NOT NULL AND forgotten_at IS NULL AND send_begun_at IS NOT NULL
        AND ended_at < clock_timestamp() - make_interval(secs => :ended_before_s)
-       AND (cancel_ticket_id IS NULL OR cancel_sent_at IS NOT NULL)
+       AND (cancel_verb IS DISTINCT FROM 'DELETE' OR cancel_sent_at IS NOT NULL AND deletion <> 'waits')
        AND (execution_id, number) > (:after_execution, :after_number)
      ORDER BY execution_id, number LIMIT :limit
 """)
@@ -483,17 +483,23 @@ def is_open(execution_id: int) -> ConflictError:
     )
 
 
-def request_end(connection: Connection, execution_id: int, reason: str) -> None:
-    """End what was not sent, and decide the tickets that end the rest. Nothing, if its end was asked for before."""
+def request_end(connection: Connection, execution_id: int, reason: str) -> bool:
+    """End what was not sent, and decide the tickets that end the rest.
+
+    False: its end was asked for before, and nothing is done.
+    """
     execution = _lock_execution(connection, execution_id)
-    if ExecutionStatus(execution.status) in ENDED or execution.is_asked_to_end:
-        return
+    if execution.is_asked_to_end:
+        return False
+    if ExecutionStatus(execution.status) in ENDED:
+        return True
     connection.execute(_ASK_END, {"execution_id": execution_id, "message": reason})
     for row in connection.execute(_NOT_BEGUN, {"execution_id": execution_id}).all():
         job = JobOfExecution(execution_id, row.number)
         _move_job(connection, job, ExecutionStatus(row.status), ExecutionStatus.CANCELLED, reason)
     connection.execute(_DECIDE_CANCELS, {"execution_id": execution_id})
     _settle(connection, execution)
+    return True
 
 
 def request_deletions(connection: Connection, flow_id: uuid.UUID) -> None:

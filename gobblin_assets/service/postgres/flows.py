@@ -177,17 +177,28 @@ _SET_GENERATION = text("UPDATE gobblin_service.flow SET generation = :generation
 
 _SET_RESTARTS = text("UPDATE gobblin_service.flow SET restarts = :restarts WHERE flow_id = :flow_id")
 
+# As everywhere: the flow first, then its execution.
+_LOCK_OF_EXECUTION = text("""
+    SELECT FROM gobblin_service.flow f
+     WHERE f.flow_id = (SELECT e.flow_id FROM gobblin_service.flow_execution e WHERE e.execution_id = :execution_id)
+       FOR UPDATE
+""")
+
+# Of the newest execution alone: the end of an older one says nothing of the workers of now.
 _CANCEL_RESTART = text("""
     UPDATE gobblin_service.flow f SET restarts = false
       FROM gobblin_service.flow_execution e
      WHERE e.execution_id = :execution_id AND f.flow_id = e.flow_id AND f.restarts
+       AND NOT EXISTS (SELECT FROM gobblin_service.flow_execution o
+                        WHERE o.flow_id = e.flow_id AND o.execution_id > e.execution_id)
 """)
 
 _RESTARTING = text(f"""
     SELECT {_COLUMNS} FROM {_FLOWS}
      WHERE f.restarts AND f.state = 'ACTIVE' AND f.deleted_at IS NULL
        AND NOT EXISTS (SELECT FROM gobblin_service.flow_execution e WHERE e.flow_id = f.flow_id AND e.ended_at IS NULL)
-     ORDER BY f.updated_at, f.flow_id LIMIT :limit
+       AND (f.created_at, f.flow_id) > (coalesce(:after_at, CAST('-infinity' AS timestamptz)), :after_id)
+     ORDER BY f.created_at, f.flow_id LIMIT :limit
 """)
 
 # What is pinned already stays as it is.
@@ -327,11 +338,7 @@ class PostgresFlowStore:
         return FlowPage(flows, flows[-1].spec.key if len(rows) > limit else None)
 
     def list_pending(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
-        arguments = {
-            "after_at": None if after is None else after.created_at,
-            "after_id": uuid.UUID(int=0) if after is None else after.flow_id,
-            "limit": limit,
-        }
+        arguments = _page_arguments(after, limit)
         return [
             _flow_of(row) for row in self._read("list pending flows", lambda c: c.execute(_PENDING, arguments).all())
         ]
@@ -409,8 +416,9 @@ class PostgresFlowStore:
 
         self._write("replan a flow", body)
 
-    def list_restarting(self, *, limit: int) -> Sequence[StoredFlow]:
-        rows = self._read("list flows that restart", lambda c: c.execute(_RESTARTING, {"limit": limit}).all())
+    def list_restarting(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
+        arguments = _page_arguments(after, limit)
+        rows = self._read("list flows that restart", lambda c: c.execute(_RESTARTING, arguments).all())
         return [_flow_of(row) for row in rows]
 
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:
@@ -444,6 +452,7 @@ class PostgresFlowStore:
                     field="execution",
                     hint="Look at the flow's executions.",
                 )
+            connection.execute(_LOCK_OF_EXECUTION, {"execution_id": execution_id})
             request_end(connection, execution_id, "somebody asked for its end")
             # Also of workers that end for a new version: whoever asks for an end wants none to begin by itself.
             connection.execute(_CANCEL_RESTART, {"execution_id": execution_id})
@@ -558,8 +567,9 @@ def _ends_workers(connection: Connection, flow_id: uuid.UUID, version: int, writ
 
 
 def _restart(connection: Connection, flow_id: uuid.UUID, execution_id: int, version: int) -> None:
-    request_end(connection, execution_id, f"version {version} takes its place")
-    connection.execute(_SET_RESTARTS, {"flow_id": flow_id, "restarts": True})
+    """Who asked for the end before is heard: an earlier version wants a start, and who cancelled wants none."""
+    if request_end(connection, execution_id, f"version {version} takes its place"):
+        connection.execute(_SET_RESTARTS, {"flow_id": flow_id, "restarts": True})
 
 
 def _set_state(connection: Connection, flow_id: uuid.UUID, state: FlowState, reasons: Sequence[str]) -> None:
@@ -570,6 +580,14 @@ def _set_state(connection: Connection, flow_id: uuid.UUID, state: FlowState, rea
 def _add_pins(connection: Connection, flow_id: uuid.UUID, version: int, pins: Mapping[str, str]) -> bool:
     arguments = {"flow_id": flow_id, "version": version, "pins": to_jsonb(dict(pins))}
     return bool(pins) and connection.execute(_ADD_PINS, arguments).rowcount == 1
+
+
+def _page_arguments(after: StoredFlow | None, limit: int) -> dict[str, object]:
+    return {
+        "after_at": None if after is None else after.created_at,
+        "after_id": uuid.UUID(int=0) if after is None else after.flow_id,
+        "limit": limit,
+    }
 
 
 def _key_arguments(key: FlowKey) -> dict[str, object]:

@@ -1,12 +1,10 @@
 // Fragments that follow the server, and the plan beside a form. Every page works without this script.
 "use strict";
-
 const POLL_EVERY_MS = 2000;
 const EXPLAIN_AFTER_MS = 400;
 const SUGGEST_AGAIN_MS = 1000;
 const offline = document.getElementById("offline");
 let answeredAt = new Date();
-
 function sayWhetherOnline(isOnline) {
   if (isOnline) answeredAt = new Date();
   offline.hidden = isOnline;
@@ -45,25 +43,21 @@ function poll(targets) {
   const shown = new Map(targets.map((each) => [each, each.innerHTML]));
   let etag = "";
   function show(html) {
-    const made = document.createElement("template");
-    made.innerHTML = html;
+    const made = new DOMParser().parseFromString(html, "text/html");
     for (const target of targets) {
-      const now = made.content.getElementById(target.id).innerHTML;
+      const now = made.getElementById(target.id).innerHTML;
       if (now !== shown.get(target) && swap(target, now)) shown.set(target, now);
     }
-    return targets.every((each) => shown.get(each) === made.content.getElementById(each.id).innerHTML);
+    return targets.every((each) => shown.get(each) === made.getElementById(each.id).innerHTML);
   }
   async function look() {
     if (!document.hidden) {
-      const headers = { "X-Fragment": "1" };
-      if (etag) headers["If-None-Match"] = etag;
+      const headers = { "X-Fragment": "1", ...(etag && { "If-None-Match": etag }) };
       try {
         const answer = await fetch(location.href, { headers, cache: "no-store" });
         sayWhetherOnline(answer.status < 500);
         if (answer.status === 401 || answer.status === 404) return location.reload();
-        if (answer.status === 200) {
-          etag = show(await answer.text()) ? answer.headers.get("ETag") : "";
-        }
+        if (answer.status === 200) etag = show(await answer.text()) ? answer.headers.get("ETag") : "";
       } catch {
         sayWhetherOnline(false);
       }
@@ -73,43 +67,39 @@ function poll(targets) {
   setTimeout(look, POLL_EVERY_MS);
 }
 
+// The answer to a form: null if there is none, undefined if the form was sent there again meanwhile.
+const sent = {};
+async function send(form, address) {
+  const number = sent[address] = (sent[address] ?? 0) + 1;
+  const body = new URLSearchParams(new FormData(form));
+  const answer = await fetch(address, { method: "POST", body }).catch(() => null);
+  sayWhetherOnline(answer !== null && answer.status < 500);
+  const html = answer?.status === 200 ? await answer.text().catch(() => null) : null;
+  return number === sent[address] ? html : undefined;
+}
+
 function explainBeside(form) {
   const target = document.getElementById("explanation");
   let timer = 0;
-  let latest = 0;
   async function explain() {
-    const number = ++latest;
     target.setAttribute("aria-busy", "true");
-    try {
-      const answer = await fetch(form.dataset.explain, { method: "POST", body: new URLSearchParams(new FormData(form)) });
-      const html = await answer.text();
-      // An answer that was overtaken by a later one says what is no longer typed.
-      if (number === latest && answer.status === 200) swap(target, html);
-      sayWhetherOnline(answer.status < 500);
-    } catch {
-      sayWhetherOnline(false);
-    }
-    if (number === latest) target.removeAttribute("aria-busy");
+    const html = await send(form, form.dataset.explain);
+    if (html) swap(target, html);
+    if (html !== undefined) target.removeAttribute("aria-busy");
   }
-  form.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(explain, EXPLAIN_AFTER_MS);
-  });
+  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(explain, EXPLAIN_AFTER_MS); });
 }
 
 // What the source has, as soon as an executor has told it.
 function suggestFor(form) {
   const target = form.querySelector("[data-suggest]");
-  let latest = 0;
+  if (!target) return;
   async function ask() {
-    const number = ++latest;
-    const body = new URLSearchParams(new FormData(form));
-    const answer = await fetch(target.dataset.suggest, { method: "POST", body }).catch(() => null);
-    if (number !== latest || answer?.status !== 200) return;
-    swap(target, await answer.text());
+    const html = await send(form, target.dataset.suggest);
+    if (!html) return;
+    swap(target, html);
     if (target.querySelector("[data-again]")) setTimeout(ask, SUGGEST_AGAIN_MS);
   }
-  if (!target) return;
   let isTyped = false;
   form.addEventListener("input", () => { isTyped = true; });
   setTimeout(() => isTyped || target.querySelector("[data-late]")?.click(), SUGGEST_AGAIN_MS);
@@ -117,19 +107,14 @@ function suggestFor(form) {
   if (!target.querySelector("[name=pick]")) ask();
 }
 
-// A form that was sent is not sent again by a second click.
-function sendOnce(form) {
-  form.addEventListener("submit", (event) => {
-    if (form.dataset.sent) event.preventDefault();
-    form.dataset.sent = "1";
-    setTimeout(() => delete form.dataset.sent, POLL_EVERY_MS);
-  });
-}
-
 sayTimes();
 setInterval(sayTimes, 10 * POLL_EVERY_MS);
 const followed = [...document.querySelectorAll("[data-poll]")];
 if (followed.length) poll(followed);
-document.querySelectorAll("form[data-explain]").forEach(explainBeside);
-document.querySelectorAll("form[data-explain]").forEach(suggestFor);
-document.querySelectorAll('form[method="post"]').forEach(sendOnce);
+document.querySelectorAll("form[data-explain]").forEach((form) => { explainBeside(form); suggestFor(form); });
+// A form that was sent is not sent again by a second click.
+document.querySelectorAll('form[method="post"]').forEach((form) => form.addEventListener("submit", (event) => {
+  if (form.dataset.sent) event.preventDefault();
+  form.dataset.sent = "1";
+  setTimeout(() => delete form.dataset.sent, POLL_EVERY_MS);
+}));
