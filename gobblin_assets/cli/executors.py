@@ -79,9 +79,10 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
 @click.argument("ticket_id", type=click.UUID)
 @json_option
 def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
-    """Show what the attempts at a ticket reported, and the last lines that their processes said.
+    """Show what the attempts at a ticket reported and said.
 
-    Of a worker that has reported for long: the first 10,000 reports.
+    These are their reports, and the last lines of their processes. Of a worker that has reported for long: the first
+    10,000 reports.
     """
     with open_log(say) as log:
         found = log.stores.tickets.list_reports([TicketId(ticket_id)], {}, limit=_REPORTS_MAX)
@@ -101,8 +102,8 @@ def reports(ticket_id: uuid.UUID, as_json: bool) -> None:  # noqa: FBT001  an op
 def give_up(ticket_id: uuid.UUID) -> None:
     """End a ticket that no executor will take any more.
 
-    Such as a DELETE whose executor is gone. What the ticket was to delete at a source, such as a replication slot, stays
-    there: remove it by hand.
+    Such as a DELETE whose executor is gone. What the ticket was to delete at a source, such as a replication slot,
+    stays there: remove it by hand.
     """
     with open_log(say) as log:
         if not log.stores.tickets.end_unclaimed(TicketId(ticket_id), "it was given up by hand"):
