@@ -1,4 +1,4 @@
-"""Commands of nodes, by the REST API of a running service; and questions to executors, until they are answered."""
+"""Commands of nodes and executors, by the REST API of a running service; and questions, until they are answered."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +19,40 @@ _ANSWERED: Final = "ANSWERED"
 @click.group(cls=LazyGroup)
 def node() -> None:
     """Nodes of a running service: places of data."""
+
+
+@node.command("list", epilog=example("service node list"))
+@click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
+@json_option
+def list_nodes(url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
+    """List the nodes that you may use."""
+    found = open_client(url).get("/nodes")
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each["name"], each["kind"], each["connection"], each["root"], each["description"]) for each in found]
+    print_table("nodes", ("node", "kind", "connection", "root", "description"), rows)
+
+
+@click.group("executor", cls=LazyGroup)
+def reached_executors() -> None:
+    """Executors that a running service sends tickets to."""
+
+
+@reached_executors.command("list", epilog=example("service executor list"))
+@click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
+@json_option
+def list_executors(url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
+    """List the executors that you may use: what they can do, and which nodes they reach."""
+    found = open_client(url).get("/executors")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["name"], each["technology"], ", ".join(each["capabilities"]), ", ".join(each["nodes"]), each["cost"])
+        for each in found
+    ]
+    print_table("executors", ("executor", "technology", "can do", "reaches", "cost"), rows)
 
 
 @node.command("suggest", epilog=example("service node suggest shop --table public.orders"))

@@ -13,6 +13,9 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "pack": LazyCommand("gobblin_assets.cli.packs", "pack", "Packs of job templates."),
     "template": LazyCommand("gobblin_assets.cli.packs", "template", "Job templates of a running service."),
     "node": LazyCommand("gobblin_assets.cli.node_questions", "node", "Nodes of a running service: places of data."),
+    "executor": LazyCommand(
+        "gobblin_assets.cli.node_questions", "reached_executors", "Executors that a running service sends tickets to."
+    ),
     "token": LazyCommand("gobblin_assets.cli.tokens", "token", "Tokens by which users are known."),
 }
 

@@ -223,6 +223,8 @@ def test_requests_and_commands_are_answered_as_forms_are(service: RunningService
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
+    assert "island" in run("node", "list")
+    assert "ingest.jdbc" in run("executor", "list")
     assert "public.customers" in run("node", "suggest", "shop")
     assert "watermark columns, the best first: id, at, amount" in run("node", "suggest", "shop", "--table", "orders")
     config = {

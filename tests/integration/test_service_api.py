@@ -556,6 +556,11 @@ class TestRights:
         page = guarded.ask("GET", "/ui/flows")
         assert (page.status, "Token" in page.text) == (401, True)
 
+    def test_users_see_their_own_tokens_and_managers_those_of_all(self, ask: Any, tokens: dict[str, str]) -> None:
+        (own,) = ask("ann", "GET", f"{API}/tokens").json
+        assert (own["user"], own["digest"]) == ("ann", digest_token(tokens["ann"])[:12])
+        assert {"ann", "bob", "eve", "kim"} <= {each["user"] for each in ask("eve", "GET", f"{API}/tokens").json}
+
     def test_rules_decide_and_lists_are_filtered(self, ask: Any) -> None:
         for name in ("orders", "ordinary", "secret", "other"):
             assert ask("eve", "POST", FLOWS, make_config(name)).status == 201

@@ -293,6 +293,14 @@ class PackBody(PublishedBody):
     templates: list[TemplateBody]
 
 
+class TokenBody(BaseModel):
+    """A token, which only its user has. ``digest``: the begin of its SHA-256, which tells it from others."""
+
+    user: str
+    digest: str
+    expires_at: dt.datetime
+
+
 class UserBody(BaseModel):
     """The user that the service takes the asker for."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 from urllib.parse import unquote
 
 from fastapi import APIRouter
@@ -12,6 +13,7 @@ from gobblin_assets.service.api.representations import (
     ExecutorBody,
     HealthBody,
     NodeBody,
+    TokenBody,
     UserBody,
     show_executor,
     show_node,
@@ -23,6 +25,8 @@ from gobblin_assets.service.template_store import parse_template_uri
 from gobblin_assets.service.topology import DataNode, TopologySpec
 
 service_routes = APIRouter(prefix="/api/v1", tags=["service"])
+
+_DIGEST_SHOWN: Final = 12
 
 
 @service_routes.get("/nodes")
@@ -71,6 +75,17 @@ def delete_executor(parts: Parts, user: Asker, executor: str) -> None:
 def get_me(user: Asker) -> UserBody:
     """Get the user that the service takes you for."""
     return UserBody(name=user.name, groups=sorted(user.groups))
+
+
+@service_routes.get("/tokens")
+def list_tokens(parts: Parts, user: Asker) -> list[TokenBody]:
+    """List your tokens, by the begins of their digests, as the file of rights has them. Managers see those of all."""
+    rules = parts.rules()
+    shown = rules.tokens if rules.may_manage(user) else [each for each in rules.tokens if each.user == user.name]
+    return [
+        TokenBody(user=each.user, digest=each.sha256[:_DIGEST_SHOWN], expires_at=each.expires_at)
+        for each in sorted(shown, key=lambda each: (each.user, each.expires_at))
+    ]
 
 
 @service_routes.get("/health")
