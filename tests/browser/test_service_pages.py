@@ -20,6 +20,7 @@ from tests.support.database_pool import DatabasePool
 from tests.support.page_checks import Typist, find_faults, measure_overflow, tab_to
 from tests.support.running_service import RunningService
 from tests.support.service_shop import DAYS, ORDERS, ServiceShop, run_service_shop
+from tests.support.spark import wait_until
 
 expect.set_options(timeout=10_000)
 
@@ -100,6 +101,7 @@ def check_rest(service: RunningService, job: str, log: str) -> None:
     assert service.ask("GET", f"/api/v1/datasets/{job}/public.nothing").status == 404
     (past,) = service.ask("GET", f"{FLOWS}/sales/ran/jobs/{job}").json["executions"]
     assert past["job"]["processed_count"] == 9
+    wait_until(lambda: bool(service.ask("GET", log).json["outputs"]), "what the process said, which is kept each 2 s")
     said = service.ask("GET", log)
     assert any("partitions in this process" in line for line in said.json["outputs"][0]["lines"])
     assert service.ask("GET", log, headers={"If-None-Match": said.headers["etag"]}).status == 304

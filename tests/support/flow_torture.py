@@ -31,6 +31,7 @@ import yaml
 from gobblin_assets import failpoints
 from gobblin_assets.cli import main
 from gobblin_assets.failpoints import ArmedFailpoints, Failpoint
+from gobblin_assets.tickets import executor
 from tests.crash.points import OF_A_PUBLICATION
 from tests.support.flow_world import KEY
 from tests.support.forks import FORKS
@@ -38,6 +39,7 @@ from tests.support.running_service import prepare_database
 from tests.support.ticket_shop import NAME, TicketShop
 
 CLAIM_TTL_S: Final = 1.5
+LOOK_EVERY_S: Final = 0.05
 DEATHS_OF_EACH: Final = 2
 """Of each victim in one history. A ticket is given up after five attempts that died, with or without their executor."""
 
@@ -260,7 +262,9 @@ def _live(
             super().__init__(command, lambda: _mortal("attempt", planned["attempt"], chance))
 
     forked = mock.patch.object(subprocess, "Popen", ForkedAttempt)
-    with forked, _mortal(victim, planned[victim], chance):
+    # Most attempts end before an executor's next look, which renews their claims.
+    often = mock.patch.object(executor, "POLL_S", LOOK_EVERY_S)
+    with forked, often, _mortal(victim, planned[victim], chance):
         main(list(words), prog_name="gobblin-assets")
 
 
