@@ -93,7 +93,7 @@ def _find_reader(
     if can_read(hop.executor):
         return hop
     bound = rules.bound.get(hop.target.node)
-    without = {each.identity for each in rules.without}
+    banned = rules.banned
     others = [
         hop._replace(executor=each)
         for each in routes.list_reaching(hop.source.node)
@@ -103,7 +103,7 @@ def _find_reader(
         and (bound is None or bound.allows_log(each.log))
         and can_read(each)
     ]
-    left = [each for each in others if each.identity not in without]
+    left = [each for each in others if each.identity not in banned]
     return min(left, key=lambda each: (each.cost, each.executor.name), default=hop)
 
 

@@ -109,7 +109,7 @@ class _Ground:
     open: dict[NodeState, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.banned = frozenset(hop.identity for hop in self.rules.without)
+        self.banned = self.rules.banned
 
     def explore(self, bound: int | None) -> None:
         """Fill in what is found, by Dijkstra, as far as ``bound``; and nothing if a destination is out of reach."""

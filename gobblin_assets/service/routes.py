@@ -65,6 +65,11 @@ class RouteRules:
     without: Collection[Hop] = ()
     bound: Mapping[str, BoundHop] = field(default_factory=dict)
 
+    @property
+    def banned(self) -> frozenset[HopIdentity]:
+        """What tells the hops to leave out."""
+        return frozenset(hop.identity for hop in self.without)
+
     def allows(self, groups: frozenset[str]) -> bool:
         """Whether something for these groups may be used; for none means for all."""
         return not groups or not groups.isdisjoint(self.groups)
@@ -233,7 +238,7 @@ class _Search:
     banned: frozenset[HopIdentity] = frozenset()
 
     def __post_init__(self) -> None:
-        self.banned = frozenset(hop.identity for hop in self.rules.without)
+        self.banned = self.rules.banned
 
     def push(self, label: _Label) -> None:
         known = self.best.setdefault(label.state, [])
