@@ -1,30 +1,20 @@
 """`make demo-cdc`, small, in a clone of its own: its verdict, its exit code, and the processes that it leaves."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gobblin_assets.db import embedded
 from tests.support import demo_clone
-from tests.support.demo_clone import CLONE
 
 clone = demo_clone.clone
 DEMO_S_MAX = 300
 
 
 def run_module(clone: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=clone,
-        env={**os.environ, "PYTHONPATH": str(CLONE), "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        timeout=DEMO_S_MAX,
-    )
+    return demo_clone.play(clone, module, *arguments, wait_s_max=DEMO_S_MAX)
 
 
 def list_processes_of(folder: Path) -> list[str]:

@@ -1,15 +1,11 @@
 """`make demo-distcp` in a clone of its own: its verdict, its exit code, and the processes that it leaves."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gobblin_assets.db import embedded
 from tests.support import demo_clone
-from tests.support.demo_clone import CLONE
 
 clone = demo_clone.clone
 DEMO_S_MAX = 240
@@ -18,14 +14,7 @@ DEMO_S_MAX = 240
 @pytest.mark.thorough
 @pytest.mark.timeout(DEMO_S_MAX + 30)
 def test_the_demo_completes_a_killed_copy_and_compares_both_trees(clone: Path) -> None:
-    answer = subprocess.run(
-        [sys.executable, "-m", "demo.distcp.run_demo"],
-        cwd=clone,
-        env={**os.environ, "PYTHONPATH": str(CLONE), "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        timeout=DEMO_S_MAX,
-    )
+    answer = demo_clone.play(clone, "demo.distcp.run_demo", wait_s_max=DEMO_S_MAX)
 
     assert answer.returncode == 0, answer.stdout[-5_000:] + answer.stderr[-5_000:]
     assert "Both trees are equal" in answer.stdout

@@ -1,9 +1,7 @@
 """`make demo-kafka`, small, in a clone of its own: its verdict, its exit code, and the files it leaves."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from gobblin_assets.db import embedded
 from gobblin_assets.spark import connect_server
 from tests.support import demo_clone
-from tests.support.demo_clone import CLONE
 
 clone = demo_clone.clone
 DEMO_S_MAX = 240
@@ -19,14 +16,7 @@ VIEWS = 1_500
 
 
 def run_demo(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "demo.kafka.run_demo", *arguments],
-        cwd=clone,
-        env={**os.environ, "PYTHONPATH": str(CLONE), "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        timeout=DEMO_S_MAX,
-    )
+    return demo_clone.play(clone, "demo.kafka.run_demo", *arguments, wait_s_max=DEMO_S_MAX)
 
 
 def list_processes_of(folder: Path) -> list[str]:

@@ -1,6 +1,9 @@
 """A clone of the demos, so that their tests leave nothing in the tree."""
 
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,3 +21,15 @@ def clone() -> Iterator[Path]:
     shutil.copytree(CLONE / "demo", folder / "demo", ignore=shutil.ignore_patterns("__pycache__"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def play(clone: Path, module: str, *arguments: str, wait_s_max: float) -> "subprocess.CompletedProcess[str]":
+    """Run a demo's module in the clone, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=clone,
+        env={**os.environ, "PYTHONPATH": str(CLONE), "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        timeout=wait_s_max,
+    )
