@@ -11,7 +11,7 @@ from gobblin_assets.service.job_plan import BoundHop, FlowPlan
 from gobblin_assets.service.multi_hop_compiler import MultiHopCompiler
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.template_store import TemplatesInMemory, read_shipped_packs
-from gobblin_assets.service.topology import DataNode, NodeKind, SpecExecutor, Topology, TopologySpec, topology_uri
+from gobblin_assets.service.topology import DataNode, ExecutorSpec, NodeKind, Topology, TopologySpec, topology_uri
 
 NODES = 1_000
 HOPS = 5_000
@@ -73,7 +73,7 @@ def make_large_topology(seed: random.Random) -> Topology:
     executors = {}
     for number in range(HOPS // 2):
         reached = frozenset(seed.sample(names, 2))
-        executor = SpecExecutor(
+        executor = ExecutorSpec(
             f"executor{number:04}",
             "process",
             "",

@@ -134,10 +134,10 @@ def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
 
 def find_log(job: PlannedJob, topology: Topology) -> str:
     """The name of the log of the job's executor. RetryableError: the topology has changed since the job was planned."""
-    executor = topology.executors.get(job.executor)
-    if executor is None or not {job.source.node, job.target.node} <= topology.nodes.keys():
+    spec = topology.executors.get(job.executor)
+    if spec is None or not {job.source.node, job.target.node} <= topology.nodes.keys():
         raise RetryableError("the topology has changed meanwhile", passes=True, hint="Send the request again.")
-    return executor.spec_executor.log
+    return spec.executor.log
 
 
 def plan_jobs(

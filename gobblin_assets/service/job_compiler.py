@@ -18,7 +18,7 @@ from gobblin_assets.service.published_datasets import (
 from gobblin_assets.service.routes import Hop
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.template_parameters import check_known, check_values, fill_in
-from gobblin_assets.service.topology import NodeState, SpecExecutor, Topology
+from gobblin_assets.service.topology import ExecutorSpec, NodeState, Topology
 from gobblin_assets.spec.job_parsing import parse_any_job
 
 JOB_SCHEME: Final = "gobblin-job"
@@ -80,12 +80,12 @@ class JobCompiler:
         )
 
     def _find_datasets(
-        self, template: JobTemplate, before: PlannedJob | None, executor: SpecExecutor
+        self, template: JobTemplate, before: PlannedJob | None, executor: ExecutorSpec
     ) -> Mapping[str, Any]:
         """The parameters as they were given; with the datasets that another job publishes, and how they are read."""
         if before is None:
             return choose_manifests(self._given, template.parameters, self._names, executor)
-        log = self._topology.executors[before.executor].spec_executor.log
+        log = self._topology.executors[before.executor].executor.log
         return give_datasets(self._given, template.parameters, before, log, executor)
 
     def _list_facts(self, hop: Hop, name: str, key: FlowKey) -> Mapping[str, Fact]:

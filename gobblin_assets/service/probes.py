@@ -28,7 +28,7 @@ from gobblin_assets.model.job_ticket import (
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
 from gobblin_assets.service.ticket_logs import TicketLogs
-from gobblin_assets.service.topology import DataNode, NodeKind, SpecExecutor, Topology
+from gobblin_assets.service.topology import DataNode, ExecutorSpec, NodeKind, Topology
 from gobblin_assets.state.tickets import PROBE_LIFE_S, FoundProbe, TicketStore, describe_unanswered
 
 ANSWER_WAIT_S_MAX: Final = 10.0
@@ -182,14 +182,14 @@ class Probes:
         found = self.topology().executors.get(job.executor)
         if found is None:
             return DryRunJob(job, None, f"the executor {job.executor} has left the topology")
-        executor = found.spec_executor
+        executor = found.executor
         sent = SentTicket(_new_id(), TicketVerb.PROBE, executor.name, job.ticket, selection, question=question)
         note = "it reads what the jobs before it have published by now" if job.after else ""
         return DryRunJob(job, self._send(executor, sent, 0), note)
 
-    def _choose_executor(self, user: Questioner, node: DataNode) -> SpecExecutor:
+    def _choose_executor(self, user: Questioner, node: DataNode) -> ExecutorSpec:
         """The cheapest of those that the user may use; of equal ones, the first by name."""
-        found = [each.spec_executor for each in self.topology().executors.values()]
+        found = [each.executor for each in self.topology().executors.values()]
         able = [
             each
             for each in found
@@ -203,7 +203,7 @@ class Probes:
             )
         return min(able, key=lambda each: (each.cost, each.name))
 
-    def _send(self, executor: SpecExecutor, sent: SentTicket, wait_s: float) -> Probe:
+    def _send(self, executor: ExecutorSpec, sent: SentTicket, wait_s: float) -> Probe:
         # What no ticket may have is refused here: behind it, nobody could read the question.
         sent_ticket_from_json(sent_ticket_to_json(sent))
         store = self.logs.get_store(executor.log)
@@ -246,7 +246,7 @@ class Probes:
         if known is not None:
             yield known[0]
             return
-        yield from sorted({_OWN_LOG, *(each.spec_executor.log for each in self.topology().executors.values())})
+        yield from sorted({_OWN_LOG, *(each.executor.log for each in self.topology().executors.values())})
 
 
 def _new_id() -> TicketId:

@@ -13,7 +13,7 @@ from gobblin_assets.service.job_plan import JobNames, PlannedJob
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.routes import Hop, RouteMap, RouteRules
 from gobblin_assets.service.template_parameters import FROM_DATASETS, Schema
-from gobblin_assets.service.topology import NodeState, SpecExecutor
+from gobblin_assets.service.topology import ExecutorSpec, NodeState
 from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 
 LEDGER: Final = "ledger"
@@ -26,7 +26,7 @@ def reads_datasets(template: JobTemplate) -> bool:
 
 
 def give_datasets(
-    given: Mapping[str, Any], schema: Schema, before: PlannedJob, log: str, executor: SpecExecutor
+    given: Mapping[str, Any], schema: Schema, before: PlannedJob, log: str, executor: ExecutorSpec
 ) -> dict[str, Any]:
     """The parameters of a hop behind ``before``, whose executor works with ``log``: it reads the datasets of before."""
     names = _list_names(schema)
@@ -43,7 +43,7 @@ def list_published_urns(job: PlannedJob) -> Sequence[str]:
 
 
 def choose_manifests(
-    given: Mapping[str, Any], schema: Schema, names: JobNames, executor: SpecExecutor
+    given: Mapping[str, Any], schema: Schema, names: JobNames, executor: ExecutorSpec
 ) -> dict[str, Any]:
     """The parameters with what says which files are copied, where they leave that open.
 
@@ -85,7 +85,7 @@ def _find_reader(
         return hop
     jobs = {job for name in fields for job in _list_jobs(asked.get(name))} if log is None else set()
 
-    def can_read(executor: SpecExecutor) -> bool:
+    def can_read(executor: ExecutorSpec) -> bool:
         if log is not None:
             return executor.log == log
         return all(names.shares_log(job, executor.log) is not False for job in jobs)
@@ -115,7 +115,7 @@ def _list_jobs(items: object) -> Iterator[str]:
             yield job
 
 
-def _choose(item: Any, place: str, names: JobNames, executor: SpecExecutor, known: dict[str, bool]) -> Any:
+def _choose(item: Any, place: str, names: JobNames, executor: ExecutorSpec, known: dict[str, bool]) -> Any:
     """What is no member of such a list is refused by the schema."""
     job = item.get("job") if isinstance(item, Mapping) else None
     if not isinstance(job, str):
@@ -136,7 +136,7 @@ def _choose(item: Any, place: str, names: JobNames, executor: SpecExecutor, know
 
 
 def describe_manifests(
-    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, names: JobNames, executor: SpecExecutor
+    values: Mapping[str, Any], asked: Mapping[str, Any], schema: Schema, names: JobNames, executor: ExecutorSpec
 ) -> Sequence[str]:
     """What is said of a plan's hop: which datasets are copied by their ledger, which are listed, and why.
 
@@ -157,7 +157,7 @@ def describe_manifests(
     return [*(_describe(datasets, *found, executor) for found, datasets in by_job.items()), *notes]
 
 
-def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: SpecExecutor) -> str:  # noqa: FBT001  a part of a key
+def _describe(datasets: Sequence[str], job: str, by: str, is_asked: bool, executor: ExecutorSpec) -> str:  # noqa: FBT001  a part of a key
     which = datasets[0] if len(datasets) == 1 else f"{len(datasets)} datasets"
     if by == LEDGER:
         return f"{which} by the ledger of the job {job}: its active files of one version"

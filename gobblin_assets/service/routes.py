@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gobblin_assets.service.job_plan import BoundHop
 from gobblin_assets.service.job_template import JobTemplate
-from gobblin_assets.service.topology import DataNode, Format, NodeKind, NodeState, SpecExecutor, Topology
+from gobblin_assets.service.topology import DataNode, ExecutorSpec, Format, NodeKind, NodeState, Topology
 
 HOPS_MAX: Final = 6
 
@@ -30,7 +30,7 @@ class Hop(NamedTuple):
     """One job of a route."""
 
     template: JobTemplate
-    executor: SpecExecutor
+    executor: ExecutorSpec
     source: NodeState
     target: NodeState
 
@@ -92,7 +92,7 @@ class HopMove:
     """
 
     template: JobTemplate
-    executor: SpecExecutor
+    executor: ExecutorSpec
     cost: int
     name: tuple[str, str]
     targets: tuple[tuple[NodeState, DataNode], ...]
@@ -129,10 +129,10 @@ class RouteMap:
             for kind in template.source.kinds:
                 self._from.setdefault((kind, template.source.format), []).append(template)
         self._returning = _find_returning(self._from)
-        self._reaching: dict[str, list[SpecExecutor]] = {}
+        self._reaching: dict[str, list[ExecutorSpec]] = {}
         for _name, spec in sorted(topology.executors.items()):
-            for node in spec.spec_executor.nodes:
-                self._reaching.setdefault(node, []).append(spec.spec_executor)
+            for node in spec.executor.nodes:
+                self._reaching.setdefault(node, []).append(spec.executor)
         self._moves: dict[NodeState, tuple[HopMove, ...]] = {}
         self._made: dict[tuple[str, str], HopMove] = {}
 
@@ -153,7 +153,7 @@ class RouteMap:
         """In the units of ``HopMove``."""
         return self._move_of(hop.template, hop.executor).cost
 
-    def list_reaching(self, node: str) -> Sequence[SpecExecutor]:
+    def list_reaching(self, node: str) -> Sequence[ExecutorSpec]:
         """The executors that reach the node, by name."""
         return self._reaching.get(node, ())
 
@@ -186,7 +186,7 @@ class RouteMap:
                 if template.capability in executor.capabilities:
                     yield self._move_of(template, executor)
 
-    def _move_of(self, template: JobTemplate, executor: SpecExecutor) -> HopMove:
+    def _move_of(self, template: JobTemplate, executor: ExecutorSpec) -> HopMove:
         name = (template.uri, executor.name)
         known = self._made.get(name)
         if known is None:

@@ -76,7 +76,7 @@ class DataNode:
 
 
 @dataclass(frozen=True, slots=True)
-class SpecExecutor:
+class ExecutorSpec:
     """An executor: the triplet <technology, location, communication>, with what it can do.
 
     ``capabilities``: such as ingest.jdbc, distcp; ``nodes``: those that it reaches. ``cost``: added to that of each
@@ -103,7 +103,7 @@ class TopologySpec:
     uri: str
     version: str
     description: str
-    spec_executor: SpecExecutor
+    executor: ExecutorSpec
     config: Mapping[str, Any] = field(default_factory=dict)
 
 

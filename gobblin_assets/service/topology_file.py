@@ -22,8 +22,8 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.topology import (
     NODE_NAME,
     DataNode,
+    ExecutorSpec,
     NodeKind,
-    SpecExecutor,
     Topology,
     TopologySpec,
     topology_uri,
@@ -188,7 +188,7 @@ def read_executor(name: str, options: object) -> TopologySpec:
     """An executor from plain values. RejectedError names the option, such as the nodes of one executor."""
     _require_name(name, "executors")
     read = _read(ExecutorDescription, options, f"executors.{name}")
-    executor = SpecExecutor(
+    executor = ExecutorSpec(
         name=name,
         technology=read.technology,
         location=read.location,
@@ -207,9 +207,9 @@ def read_executor(name: str, options: object) -> TopologySpec:
 def make_topology(nodes: Iterable[DataNode], executors: Iterable[TopologySpec]) -> Topology:
     """One value of both. RejectedError if an executor reaches a node that there is none of."""
     by_name = {node.name: node for node in sorted(nodes, key=lambda each: each.name)}
-    specs = {spec.spec_executor.name: spec for spec in sorted(executors, key=lambda each: each.spec_executor.name)}
+    specs = {spec.executor.name: spec for spec in sorted(executors, key=lambda each: each.executor.name)}
     for name, spec in specs.items():
-        for node in sorted(spec.spec_executor.nodes - by_name.keys()):
+        for node in sorted(spec.executor.nodes - by_name.keys()):
             raise RejectedError(
                 f"no node is called {node!r}",
                 field=f"executors.{name}.nodes",
@@ -264,7 +264,7 @@ def _show_node(node: DataNode) -> list[object]:
     return [node.name, node.kind, node.connection, node.root, node.zone, node.transit, sorted(node.groups)]
 
 
-def _show_executor(executor: SpecExecutor) -> list[object]:
+def _show_executor(executor: ExecutorSpec) -> list[object]:
     return [
         executor.name, executor.technology, executor.location, executor.communication,
         sorted(executor.capabilities), sorted(executor.nodes), sorted(executor.groups),

@@ -12,7 +12,7 @@ from gobblin_assets.service.job_plan import UntakenEdge
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.published_datasets import reads_datasets
 from gobblin_assets.service.routes import Goal, Hop, RouteMap, has_what_is_needed
-from gobblin_assets.service.topology import DataNode, NodeState, SpecExecutor
+from gobblin_assets.service.topology import DataNode, ExecutorSpec, NodeState
 
 UNTAKEN_MAX: Final = 50
 
@@ -74,7 +74,7 @@ def explain_lack(routes: RouteMap, request: FlowRequest, goal: Goal) -> str:
     return f"{joined}. The last needs an executor that reaches {goal.node} and can do {' or '.join(wanted)}."
 
 
-_Edge = tuple[JobTemplate, SpecExecutor, NodeState, NodeState]
+_Edge = tuple[JobTemplate, ExecutorSpec, NodeState, NodeState]
 
 
 def _list_near_source(routes: RouteMap, request: FlowRequest, nodes: Sequence[str] | None) -> Iterator[_Edge]:
@@ -101,7 +101,7 @@ def _list_near_goals(routes: RouteMap, request: FlowRequest, nodes: Sequence[str
                     yield template, executor, source, target
 
 
-def _may_use(request: FlowRequest, template: JobTemplate, executor: SpecExecutor) -> bool:
+def _may_use(request: FlowRequest, template: JobTemplate, executor: ExecutorSpec) -> bool:
     return request.rules.allows(template.groups) and request.rules.allows(executor.groups)
 
 
@@ -109,7 +109,7 @@ def _may_end(request: FlowRequest, template: JobTemplate, node: DataNode) -> boo
     return all(goal.format in {None, template.target.format} for goal in request.goals if goal.node == node.name)
 
 
-def _list_concerned(routes: RouteMap, *nodes: str) -> list[SpecExecutor]:
+def _list_concerned(routes: RouteMap, *nodes: str) -> list[ExecutorSpec]:
     """Executors that reach one of the nodes."""
     found = {executor.name: executor for node in nodes for executor in routes.list_reaching(node)}
     return [executor for _name, executor in sorted(found.items())]
@@ -117,7 +117,7 @@ def _list_concerned(routes: RouteMap, *nodes: str) -> list[SpecExecutor]:
 
 def _list_pairs(
     routes: RouteMap, request: FlowRequest, end: str, others: Sequence[str] | None
-) -> Iterator[tuple[SpecExecutor, DataNode]]:
+) -> Iterator[tuple[ExecutorSpec, DataNode]]:
     """Executors with other ends of a hop: these nodes, or a few that each executor reaches from ``end``."""
     nodes = routes.topology.nodes
     if others is None:
@@ -132,7 +132,7 @@ def _list_pairs(
 
 
 def _say_unread(
-    taken: Sequence[Hop], template: JobTemplate, executor: SpecExecutor, source: NodeState, target: NodeState
+    taken: Sequence[Hop], template: JobTemplate, executor: ExecutorSpec, source: NodeState, target: NodeState
 ) -> str:
     """Why a dearer executor makes the same hop; empty if none does."""
     if not reads_datasets(template):
@@ -150,7 +150,7 @@ def _say_why(
     routes: RouteMap,
     request: FlowRequest,
     template: JobTemplate,
-    executor: SpecExecutor,
+    executor: ExecutorSpec,
     source: NodeState,
     target: NodeState,
 ) -> str:

@@ -24,10 +24,10 @@ from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import ENDED, FlowStatus
 from gobblin_assets.service.topology import (
     DataNode,
+    ExecutorSpec,
     Format,
     NodeKind,
     NodeState,
-    SpecExecutor,
     Topology,
     TopologySpec,
     topology_uri,
@@ -56,7 +56,7 @@ def make_topology(*nodes: str, executors: Sequence[str] = (EXECUTOR,), log: str 
                 topology_uri(name),
                 "1",
                 "",
-                SpecExecutor(name, "process", "here", "log", frozenset({"distcp"}), frozenset(nodes), log=log),
+                ExecutorSpec(name, "process", "here", "log", frozenset({"distcp"}), frozenset(nodes), log=log),
             )
             for name in executors
         },

@@ -132,7 +132,7 @@ def test_a_new_executor_makes_one_job_of_two() -> None:
     assert show_plan(plan_flow(system, flow("hdfs"))) == THREE_HOPS[:2]
     system.on_topology(topology(x3={"capabilities": ["ingest.jdbc"], "nodes": ["salesforce", "hdfs"]}))
     assert show_plan(plan_flow(system, flow("hdfs"))) == ["salesforce -straight-> hdfs by x3"]
-    assert {spec.spec_executor.name for spec in system.get_topology_spec_map().values()} == {*EXECUTORS, "x3"}
+    assert {spec.executor.name for spec in system.get_topology_spec_map().values()} == {*EXECUTORS, "x3"}
 
 
 def bind(plan: FlowPlan, log: str = "") -> Names:

@@ -21,10 +21,10 @@ from gobblin_assets.service.route_trees import TREE_GOALS_MAX, find_tree
 from gobblin_assets.service.routes import HOPS_MAX, Goal, Hop, RouteMap, RouteRules
 from gobblin_assets.service.topology import (
     DataNode,
+    ExecutorSpec,
     Format,
     NodeKind,
     NodeState,
-    SpecExecutor,
     Topology,
     TopologySpec,
     topology_uri,
@@ -57,7 +57,7 @@ def make_topology(seed: random.Random) -> Topology:
     }
     executors = {}
     for number in range(seed.randint(len(names) // 2, len(names) + 4)):
-        executor = SpecExecutor(
+        executor = ExecutorSpec(
             f"e{number}",
             "process",
             "",
@@ -129,7 +129,7 @@ def may_use(groups: frozenset[str], user: frozenset[str]) -> bool:
 def list_all_hops(world: World) -> list[Hop]:
     """Every hop between two nodes, by trying all."""
     topology, templates, user = world.topology, world.templates, world.user
-    executors = [spec.spec_executor for spec in topology.executors.values() if may_use(spec.spec_executor.groups, user)]
+    executors = [spec.executor for spec in topology.executors.values() if may_use(spec.executor.groups, user)]
     return [
         Hop(template, executor, NodeState(a, template.source.format), NodeState(b, template.target.format))
         for template, executor in itertools.product(templates, executors)
@@ -237,13 +237,13 @@ def add_executors(topology: Topology, seed: random.Random) -> Topology:
     """More executors, cheaper ones among them; those that there are cost something else."""
     names = sorted(topology.nodes)
     executors = {
-        name: replace(spec, spec_executor=replace(spec.spec_executor, cost=seed.choice(COSTS)))
+        name: replace(spec, executor=replace(spec.executor, cost=seed.choice(COSTS)))
         for name, spec in topology.executors.items()
     }
     for number in range(seed.randint(1, 6)):
         name = f"new{number}"
         reached = frozenset(seed.sample(names, 2))
-        executor = SpecExecutor(name, "process", "", "log", frozenset(CAPABILITIES), reached, cost=seed.choice(COSTS))
+        executor = ExecutorSpec(name, "process", "", "log", frozenset(CAPABILITIES), reached, cost=seed.choice(COSTS))
         executors[name] = TopologySpec(topology_uri(name), "1", "", executor)
     return replace(topology, executors=executors)
 
@@ -300,7 +300,7 @@ def make_files_template(number: int, source: Format, target: Format, capability:
     )
 
 
-def make_files_topology(*executors: SpecExecutor, transit: Mapping[str, bool] | None = None) -> Topology:
+def make_files_topology(*executors: ExecutorSpec, transit: Mapping[str, bool] | None = None) -> Topology:
     names = sorted({node for executor in executors for node in executor.nodes} | set(transit or {}))
     nodes = {
         name: DataNode(name, NodeKind.FILES, root=f"/{name}", transit=(transit or {}).get(name, True)) for name in names
@@ -308,8 +308,8 @@ def make_files_topology(*executors: SpecExecutor, transit: Mapping[str, bool] | 
     return Topology("1", nodes, {each.name: TopologySpec(topology_uri(each.name), "1", "", each) for each in executors})
 
 
-def make_executor(name: str, capability: str, *nodes: str, cost: float = 1) -> SpecExecutor:
-    return SpecExecutor(name, "process", "", "log", frozenset([capability]), frozenset(nodes), cost=cost)
+def make_executor(name: str, capability: str, *nodes: str, cost: float = 1) -> ExecutorSpec:
+    return ExecutorSpec(name, "process", "", "log", frozenset([capability]), frozenset(nodes), cost=cost)
 
 
 def make_two_formats_world(number: int) -> tuple[World, FlowRequest]:

@@ -36,7 +36,7 @@ def test_a_file_is_a_topology(tmp_path: Path) -> None:
     assert (shop.groups, shop.transit, shop.description) == (frozenset({"sales"}), False, "The shop")
     assert (lake.root, lake.transit) == ("/data/lake", True)
     spec = topology.executors["local"]
-    executor = spec.spec_executor
+    executor = spec.executor
     assert spec.uri == "gobblin-topology:/local"
     assert (executor.technology, executor.location, executor.communication) == ("process", "office", "log")
     assert executor.capabilities == {"ingest.jdbc", "distcp"}
@@ -65,7 +65,7 @@ def test_capabilities_are_words_for_what_is_installed() -> None:
     topology = read_topology(
         {"nodes": {"lake": FILES}, "executors": {"local": {**ABLE, "capabilities": ["ingest.salesforce"]}}}
     )
-    assert topology.executors["local"].spec_executor.capabilities == {"ingest.salesforce"}
+    assert topology.executors["local"].executor.capabilities == {"ingest.salesforce"}
 
 
 def node(**more: Any) -> dict[str, Any]:

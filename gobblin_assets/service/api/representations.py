@@ -508,7 +508,7 @@ def show_node(node: DataNode) -> NodeBody:
 
 
 def show_executor(spec: TopologySpec) -> ExecutorBody:
-    executor = spec.spec_executor
+    executor = spec.executor
     return ExecutorBody(
         name=executor.name,
         uri=spec.uri,

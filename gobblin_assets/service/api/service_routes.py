@@ -121,11 +121,8 @@ def find_executors(parts: ServedParts, user: User) -> list[TopologySpec]:
     """The executors that the user may use, each with those of its nodes that the user may use."""
     executors = parts.topologies.topology.executors
     nodes = frozenset(node.name for node in find_nodes(parts, user))
-    found = [executors[name] for name in sorted(executors) if may_use(executors[name].spec_executor.groups, user)]
-    return [
-        replace(spec, spec_executor=replace(spec.spec_executor, nodes=spec.spec_executor.nodes & nodes))
-        for spec in found
-    ]
+    found = [executors[name] for name in sorted(executors) if may_use(executors[name].executor.groups, user)]
+    return [replace(spec, executor=replace(spec.executor, nodes=spec.executor.nodes & nodes)) for spec in found]
 
 
 def _no_such(what: str, name: str) -> SpecNotFoundError:

@@ -93,7 +93,7 @@ def find_hindrance(template: JobTemplate, nodes: Sequence[DataNode], executors: 
         if not fitting:
             schemes = f" ({', '.join(sorted(end.schemes))})" if end.schemes else ""
             return f"There is no node of the kind {' or '.join(sorted(end.kinds))}{schemes} to {word} at."
-    able = [each.spec_executor for each in executors if template.capability in each.spec_executor.capabilities]
+    able = [each.executor for each in executors if template.capability in each.executor.capabilities]
     if not able:
         return f"No executor has the capability {template.capability}."
     if not any(
