@@ -18,6 +18,7 @@ from gobblin_assets.model.job_ticket import (
 )
 from gobblin_assets.service.flow_jobs import check_binding
 from gobblin_assets.service.flow_store import JobBinding, Launch, LaunchedJob
+from gobblin_assets.service.job_retries import make_ticket_id
 from gobblin_assets.service.postgres.execution_moves import request_deletions
 from gobblin_assets.service.statuses import ExecutionStatus
 
@@ -35,7 +36,8 @@ _RETIRE = text("""
     UPDATE gobblin_service.flow_job b SET retired_at = clock_timestamp()
      WHERE b.flow_id = :flow_id AND b.retired_at IS NULL AND b.job_name <> ALL (CAST(:kept AS text[]))
        AND EXISTS (SELECT FROM gobblin_service.job_execution j
-                    WHERE j.job_name = b.job_name AND j.ticket ->> 'shape' = 'worker' AND j.send_begun_at IS NOT NULL)
+                    WHERE j.job_name = b.job_name AND j.ticket ->> 'shape' = 'worker'
+                      AND (j.send_begun_at IS NOT NULL OR j.attempt > 1))
     RETURNING b.job_name
 """)
 
@@ -68,6 +70,21 @@ _INSERT_JOB = text("""
     VALUES (:execution_id, :number, :job_name, :executor, :log, :ticket_id, CAST(:ticket AS json),
             CAST(:after AS jsonb), :status)
 """)
+
+
+_SET_DEADLINES = text("""
+    UPDATE gobblin_service.flow_execution e
+       SET start_by = clock_timestamp() + CAST(nullif(v.config ->> 'start_deadline', '') AS interval),
+           finish_by = clock_timestamp() + CAST(nullif(v.config ->> 'finish_deadline', '') AS interval)
+      FROM gobblin_service.flow_version v
+     WHERE e.execution_id = :execution_id AND (v.flow_id, v.version) = (e.flow_id, e.flow_version)
+       AND v.config ?| ARRAY['start_deadline', 'finish_deadline']
+""")
+
+
+def set_deadlines(connection: Connection, execution_id: int) -> None:
+    """From now on, by the options of the flow's version."""
+    connection.execute(_SET_DEADLINES, {"execution_id": execution_id})
 
 
 def find_launched(connection: Connection, request_id: uuid.UUID) -> int | None:
@@ -103,12 +120,13 @@ def make_execution(connection: Connection, flow_id: uuid.UUID, version: int, lau
             "job_name": job.job_name,
             "executor": job.executor,
             "log": job.log,
-            "ticket_id": job.ticket_id,
+            "ticket_id": make_ticket_id(launch.request_id, job.job_name, 1),
             "ticket": to_jsonb(job_ticket_to_json(job.ticket)),
             "after": to_jsonb(list(job.after)),
             "status": (ExecutionStatus.PENDING if job.after else ExecutionStatus.COMPILED).value,
         }
         connection.execute(_INSERT_JOB, arguments)
+    set_deadlines(connection, execution_id)
     connection.execute(_HAS_STARTED, {"flow_id": flow_id})
     kept = [job.job_name for job in launch.jobs]
     if retired := connection.execute(_RETIRE, {"flow_id": flow_id, "kept": kept}).scalars().all():
