@@ -78,10 +78,6 @@ class TicketWire(Protocol):
         """Of each process that takes tickets over this way, the last one."""
         ...
 
-    def close(self) -> None:
-        """Let go of connections and threads. A call behind it may raise."""
-        ...
-
 
 class TicketLogs(Protocol):
     """All ways, by their names."""
