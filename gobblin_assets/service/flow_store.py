@@ -128,7 +128,7 @@ class NamedJob:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedJob:
-    """A job of a launch. The ids of its tickets follow from the launch's, so that a repeated send is the same ticket."""
+    """A job of a launch. The ids of its tickets follow from the launch's: a repeated send is the same ticket."""
 
     number: int
     node: str

@@ -11,12 +11,14 @@ from sqlalchemy import Engine, text
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketShape
 from gobblin_assets.model.state import SequenceId
+from gobblin_assets.service.executor_watch import ExecutorWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow, PlannedJob
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.placement import FindHealth, Placement, never_heard
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
@@ -138,6 +140,7 @@ class FlowWorld:
     engine: Engine
     compiler: LineCompiler = field(default_factory=lambda: LineCompiler(make_topology("shop", "lake", "mirror")))
     person: Person = field(default_factory=Person)
+    find_health: FindHealth = never_heard
 
     def __post_init__(self) -> None:
         self.store = PostgresFlowStore(self.engine)
@@ -145,7 +148,9 @@ class FlowWorld:
         self.logs = PostgresTicketLogs(self.engine, {})
         self.catalog = FlowCatalog(self.store)
         self.flows = FlowManager(self.catalog, self.store, self.compiler, lambda: self.compiler.topology, self.logs)
-        self.orchestrator = Orchestrator(self.executions, self.logs)
+        placement = Placement(lambda: self.compiler.topology, self.find_health)
+        self.orchestrator = Orchestrator(self.executions, self.logs, placement)
+        self.watch = ExecutorWatch(self.executions, self.logs, placement)
         self.monitor = Monitor(self.executions, self.logs)
         self.executor = PlayedExecutor(self.engine)
 

@@ -126,7 +126,8 @@ _COUNT_WAITING = text("""
 _BEGIN_SEND = text("""
     UPDATE gobblin_service.job_execution
        SET send_begun_at = coalesce(send_begun_at, clock_timestamp()), send_tries = send_tries + 1,
-           send_at = clock_timestamp() + make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(send_tries, 20)))
+           send_at = clock_timestamp()
+                     + make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(send_tries, 20)))
      WHERE execution_id = :execution_id AND number = :number
 """)
 
