@@ -283,6 +283,14 @@ class FlowStore(Protocol):
         """ACTIVE flows whose workers were ended for a new version, and have ended; in pages, as ``list_pending``."""
         ...
 
+    def resume_execution(self, key: FlowKey, execution_id: int, launch: Launch, *, if_version: str) -> FlowStatus:
+        """The jobs of the execution that did not complete get new tickets, by the launch's plan.
+
+        SpecNotFoundError: the flow has no such execution. ConflictError: it is open or COMPLETE, the flow was run or
+        changed after it, or the plan has other jobs.
+        """
+        ...
+
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:
         """End what was not sent, and ask the executors to end the rest."""
         ...
