@@ -27,6 +27,7 @@ from gobblin_assets.service.execution_store import (
     UnsentTicket,
 )
 from gobblin_assets.service.placement import LOST, Placement, describe_lost
+from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
 from gobblin_assets.service.ticket_logs import TicketLogs
 
 TICKETS_AT_ONCE_MAX: Final = 200
@@ -54,6 +55,7 @@ class Orchestrator:
         self._placement = placement
         # Executors for which nothing more is sent by this look.
         self._full: set[str] = set()
+        self._calls = WayCalls()
         self._away = AwayLogs(logs)
         # What waits by the look before and by this one: a log, or the id of a ticket. It is told once.
         self._told: frozenset[str] = frozenset()
@@ -118,17 +120,18 @@ class Orchestrator:
                 )
             if not self._may_send(unsent):
                 return False
-            self._logs.get_store(unsent.log).send(
-                SentTicket(
-                    ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.UPDATE if unsent.is_update else TicketVerb.ADD,
-                    executor=unsent.executor,
-                    ticket=unsent.ticket,
-                    selection=unsent.selection,
-                    log_id=unsent.needs.log_id,
-                    earlier=unsent.earlier,
-                )
+            executor = WiredJobs(unsent.executor, unsent.log, self._logs, self._calls)
+            sent = SentTicket(
+                ticket_id=unsent.ticket_id,
+                verb=TicketVerb.UPDATE if unsent.is_update else TicketVerb.ADD,
+                executor=unsent.executor,
+                ticket=unsent.ticket,
+                selection=unsent.selection,
+                log_id=unsent.needs.log_id,
+                earlier=unsent.earlier,
             )
+            sending = executor.update_job(sent) if unsent.is_update else executor.add_job(sent)
+            self._calls.wait_for(unsent.log, sending)
             self._executions.mark_sent(unsent.job, unsent.ticket_id)
         except ConflictError as error:
             self._executions.fail(unsent.job, unsent.ticket_id, str(error))
@@ -140,19 +143,17 @@ class Orchestrator:
 
     def _send_cancel(self, unsent: UnsentCancel) -> bool:
         try:
-            store = self._logs.get_store(unsent.log)
-            store.send(
-                SentTicket(
-                    ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
-                    executor=unsent.executor,
-                    ticket=unsent.deletes,
-                    cancels=unsent.cancels if unsent.deletes is None else None,
-                    log_id=unsent.log_id,
-                )
+            executor = WiredJobs(unsent.executor, unsent.log, self._logs, self._calls)
+            sent = SentTicket(
+                ticket_id=unsent.ticket_id,
+                verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
+                executor=unsent.executor,
+                ticket=unsent.deletes,
+                cancels=unsent.cancels if unsent.deletes is None else None,
+                log_id=unsent.log_id,
             )
-            # An executor that is gone settles nothing. While an attempt lives, the next look asks again.
-            if unsent.deletes is None and store.settle_cancel(unsent.ticket_id) is not None:
+            # While an attempt lives, the next look asks again.
+            if self._calls.wait_for(unsent.log, executor.delete_job(sent)) is not None:
                 return False
             self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
         except GobblinError as error:

@@ -19,11 +19,6 @@ FindHealth = Callable[[str], ExecutorHealth]
 """The health of the executor of a name."""
 
 
-def never_heard(executor: str) -> ExecutorHealth:
-    """A ``FindHealth`` where there are no heartbeats."""
-    return ExecutorHealth(executor, HealthState.UNKNOWN)
-
-
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The executors of now. ``topology``: with what each of them can do and reach."""

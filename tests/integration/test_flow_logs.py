@@ -13,11 +13,12 @@ from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service import orchestrator
+from gobblin_assets.service.executor_health import ExecutorHealths
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, JobNames
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
-from gobblin_assets.service.placement import Placement, never_heard
+from gobblin_assets.service.placement import Placement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
@@ -78,7 +79,8 @@ def edge_world(world: FlowWorld) -> EdgeWorld:
     logs = EdgeLogs(world.engine)
     edge = FlowWorld(world.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
     edge.flows = FlowManager(edge.catalog, edge.store, edge.compiler, lambda: edge.compiler.topology, logs)
-    placement = Placement(lambda: world.compiler.topology, never_heard)
+    healths = ExecutorHealths(lambda: world.compiler.topology, logs)
+    placement = Placement(lambda: world.compiler.topology, healths.get)
     orchestrator = Orchestrator(world.executions, logs, placement)
     return EdgeWorld(world, edge, logs, orchestrator, Monitor(world.executions, logs))
 

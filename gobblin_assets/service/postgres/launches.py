@@ -16,9 +16,9 @@ from gobblin_assets.model.job_ticket import (
     job_ticket_to_json,
     selection_to_json,
 )
+from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.flow_jobs import check_binding
 from gobblin_assets.service.flow_store import JobBinding, Launch, LaunchedJob
-from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.job_progress import check_move
 from gobblin_assets.service.job_retries import NextTicket, make_ticket_id
 from gobblin_assets.service.postgres.execution_moves import (
