@@ -21,6 +21,7 @@ from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import (
     EXECUTOR,
     KEY,
+    OTHER_EXECUTOR,
     FlowWorld,
     LineCompiler,
     PlayedExecutor,
@@ -29,13 +30,11 @@ from tests.support.flow_world import (
     play_worker,
 )
 
-OTHER = "there"
-
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
     schema.upgrade(engine, history=SERVICE_HISTORY)
-    nodes = make_topology("shop", "lake", "mirror", "attic", executors=(EXECUTOR, OTHER))
+    nodes = make_topology("shop", "lake", "mirror", "attic", executors=(EXECUTOR, OTHER_EXECUTOR))
     return FlowWorld(engine, LineCompiler(nodes))
 
 
@@ -119,20 +118,20 @@ def test_a_ticket_that_nobody_took_moves_to_an_executor_of_the_log_that_is_heard
     """One that runs is left to its owner; one whose claim has run out is nobody's."""
     create(world, "lake", "mirror")
     world.beat()
-    world.beat(OTHER)
+    world.beat(OTHER_EXECUTOR)
     world.orchestrator.look()
     world.beat(phase=ExecutorPhase.ENDED)
     assert world.watch.look() == 1
     assert world.executor.claim() is None, "a ticket that was withdrawn is claimed"
     read(world)
-    claim, sent = take(world, OTHER)
+    claim, sent = take(world, OTHER_EXECUTOR)
     [first, second] = read(world).jobs
-    assert (first.job_group, first.attempt, second.job_group, second.attempt) == (OTHER, 2, EXECUTOR, 1)
-    assert sent.executor == OTHER
+    assert (first.job_group, first.attempt, second.job_group, second.attempt) == (OTHER_EXECUTOR, 2, EXECUTOR, 1)
+    assert sent.executor == OTHER_EXECUTOR
 
     # It comes back, and the other one drains while it is at work.
     world.beat()
-    world.beat(OTHER, ExecutorPhase.DRAINING)
+    world.beat(OTHER_EXECUTOR, ExecutorPhase.DRAINING)
     assert world.watch.look() == 0
     world.executor.tickets.end(claim, AttemptEnd.DRAINED, {})
     assert world.watch.look() == 1
@@ -151,7 +150,7 @@ def test_a_ticket_that_nobody_took_moves_to_an_executor_of_the_log_that_is_heard
 def test_who_comes_back_behind_its_move_is_refused_and_its_work_is_not_lost(world: FlowWorld) -> None:
     create(world)
     world.beat()
-    world.beat(OTHER)
+    world.beat(OTHER_EXECUTOR)
     claim, sent = take(world)
     world.executor.publish(claim, rows=3)
     world.beat(phase=ExecutorPhase.ENDED)
@@ -162,7 +161,7 @@ def test_who_comes_back_behind_its_move_is_refused_and_its_work_is_not_lost(worl
     assert world.executor.tickets.renew([claim], ttl_s=60) == set()
     assert not world.executor.tickets.end(claim, AttemptEnd.COMPLETE, {})
     assert list_jobs(world) == ["PENDING_RETRY"]
-    second, again = take(world, OTHER)
+    second, again = take(world, OTHER_EXECUTOR)
     assert again.earlier == (sent.ticket_id,)
     world.executor.run(second, rows=4)
     [job] = read(world).jobs
@@ -173,14 +172,14 @@ def test_a_worker_whose_executor_died_starts_on_another_one_with_all_that_its_la
     world.compiler.workers = frozenset({0})
     create(world, "lake", "mirror")
     world.beat()
-    world.beat(OTHER)
+    world.beat(OTHER_EXECUTOR)
     claim = play_worker(world, publishes=True)
     world.executor.tickets.end(claim, AttemptEnd.DIED, {"message": "it was killed"})
     world.beat(phase=ExecutorPhase.ENDED)
     assert world.watch.look() == 1
     read(world)
     world.orchestrator.look()
-    other = PlayedExecutor(world.engine, OTHER)
+    other = PlayedExecutor(world.engine, OTHER_EXECUTOR)
     moved = other.claim()
     assert moved is not None
     assert (moved[1].verb, moved[1].earlier) == (TicketVerb.UPDATE, ())
@@ -189,7 +188,7 @@ def test_a_worker_whose_executor_died_starts_on_another_one_with_all_that_its_la
     assert list_jobs(world) == ["ORCHESTRATED", "PENDING"]
     other.report(moved[0], TicketReportKind.RUNNING, {})
     assert list_jobs(world) == ["RUNNING", "PENDING"]
-    assert take(world, OTHER)[1].verb is TicketVerb.ADD
+    assert take(world, OTHER_EXECUTOR)[1].verb is TicketVerb.ADD
 
 
 def test_without_another_executor_a_job_says_what_it_waits_for(

@@ -42,6 +42,7 @@ from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 
 KEY = FlowKey("sales", "orders")
 EXECUTOR = "here"
+OTHER_EXECUTOR = "there"
 ROWS = 7
 
 
@@ -256,6 +257,24 @@ def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:
     while (status := world.flows.get_execution(execution_id)).status not in ENDED:
         world.orchestrator.look()
         assert world.executor.claim() is None, "a cancelled ticket is claimed"
+        world.monitor.look()
+    return status
+
+
+def move_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
+    """The same for a flow whose executor is lost before it takes the ticket: another one on its log does the jobs."""
+    world.compiler.on_topology(make_topology("shop", "lake", "mirror", executors=(EXECUTOR, OTHER_EXECUTOR)))
+    world.flows.create(world.person, make_config("lake", "mirror", name=name), request_key=name)
+    world.orchestrator.look()
+    world.beat(OTHER_EXECUTOR)
+    world.beat(phase=ExecutorPhase.ENDED)
+    other = PlayedExecutor(world.engine, OTHER_EXECUTOR)
+    key = FlowKey(KEY.group, name)
+    while (status := world.flows.get_status(key)).status not in ENDED:
+        world.watch.look()
+        world.orchestrator.look()
+        assert world.executor.claim() is None, "a lost executor has a ticket"
+        other.run_all(rows=ROWS, watermarks={"id": ("0", "7")})
         world.monitor.look()
     return status
 
