@@ -55,7 +55,7 @@ class ExecutorWatch:
             self._executions.note(sent.job, sent.ticket_id, said)
             self._tell(sent.executor, said, telling)
             return False
-        if not self._executions.begin_move(sent.job, sent.ticket_id):
+        if not sent.is_moving and not self._executions.begin_move(sent.job, sent.ticket_id):
             return False
         try:
             return self._logs.get_store(sent.log).end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}")
