@@ -11,7 +11,7 @@ from typing import Final
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.service.execution_store import ExecutionStore, SentJob
 from gobblin_assets.service.executor_health import HealthState
-from gobblin_assets.service.placement import Placement, describe_lost
+from gobblin_assets.service.placement import JobPlacement, describe_lost
 from gobblin_assets.service.ticket_logs import TicketLogs
 
 UNTAKEN_AFTER_S: Final = 300.0
@@ -22,14 +22,14 @@ LATE_AT_ONCE_MAX: Final = 200
 _log = logging.getLogger(__name__)
 
 
-class ExecutorWatch:
+class SentJobWatch:
     """One look of any number of nodes: each does what is left to do."""
 
     def __init__(
         self,
         executions: ExecutionStore,
         logs: TicketLogs,
-        placement: Placement,
+        placement: JobPlacement,
         *,
         untaken_after_s: float = UNTAKEN_AFTER_S,
     ) -> None:

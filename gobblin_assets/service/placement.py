@@ -20,7 +20,7 @@ FindHealth = Callable[[str], ExecutorHealth]
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class JobPlacement:
     """The executors of now. ``topology``: with what each of them can do and reach."""
 
     topology: Callable[[], Topology]

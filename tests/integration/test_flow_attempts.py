@@ -16,8 +16,8 @@ from gobblin_assets.errors import ConflictError, ErrorFamily
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
 from gobblin_assets.service.execution_store import SendTurn
-from gobblin_assets.service.executor_watch import ExecutorWatch
-from gobblin_assets.service.placement import Placement
+from gobblin_assets.service.executor_watch import SentJobWatch
+from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
@@ -256,8 +256,8 @@ def test_a_ticket_that_an_executor_has_long_and_does_not_take_is_told_once(
     create(world)
     world.beat()
     world.orchestrator.look()
-    placement = Placement(lambda: world.compiler.topology, world.healths.get)
-    watch = ExecutorWatch(world.executions, world.logs, placement, untaken_after_s=0.0)
+    placement = JobPlacement(lambda: world.compiler.topology, world.healths.get)
+    watch = SentJobWatch(world.executions, world.logs, placement, untaken_after_s=0.0)
     for _ in range(3):
         watch.look()
     assert "has not begun the job" in read(world).jobs[0].message
