@@ -80,7 +80,7 @@ class RouteRules:
         return bound is None or (
             source == bound.source_node
             and bound.template_uri == move.template.plain_uri
-            and bound.allows_log(move.executor.log)
+            and bound.allows_log(move.executor.way)
         )
 
 

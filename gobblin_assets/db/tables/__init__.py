@@ -25,6 +25,7 @@
     ticket_claim      the attempts at them, each of one executor
     ticket_report     how far each attempt is, as the service reads it
     ticket_output     the last lines that the process of each attempt said
+    executor_heartbeat  the processes that take tickets: when each was heard, what it can do
     wire_holder       which process of an executor reads its topic of tickets
     wire_place        up to where such a topic is in this log
     wired_ticket      tickets whose reports are told by a topic, and up to where they are
@@ -61,15 +62,14 @@ from gobblin_assets.db.tables.state import (
     watermark_key,
 )
 from gobblin_assets.db.tables.tickets import (
+    executor_heartbeat,
     job_ticket,
     log_identity,
     ticket_claim,
     ticket_output,
     ticket_report,
-    wire_holder,
-    wire_place,
-    wired_ticket,
 )
+from gobblin_assets.db.tables.wires import wire_holder, wire_place, wired_ticket
 
 __all__ = [
     "SCHEMA",
@@ -79,6 +79,7 @@ __all__ = [
     "destination",
     "event_cursor",
     "event_failure",
+    "executor_heartbeat",
     "job_ticket",
     "lane",
     "lease",

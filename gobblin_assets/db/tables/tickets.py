@@ -1,7 +1,6 @@
 """Tickets of executors: jobs that a service sends, who has claimed them, and what is reported of them."""
 
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -104,37 +103,12 @@ ticket_output = Table(
     CheckConstraint("attempt > 0", name="attempt"),
 )
 
-wire_holder = Table(
-    "wire_holder",
+executor_heartbeat = Table(
+    "executor_heartbeat",
     metadata,
-    # Which process of an executor reads its topic of tickets, and writes reports. Two at once are harmless.
+    # One row for each process that takes tickets: its last heartbeat.
     Column("executor", Text, primary_key=True),
-    Column("owner", Text, nullable=False),
-    moment("expires_at", nullable=False),
-)
-
-wire_place = Table(
-    "wire_place",
-    metadata,
-    # Up to where the topic of an executor's tickets is in this log. A topic that was made anew has another id.
-    Column("executor", Text, primary_key=True),
-    Column("topic", Text, primary_key=True),
-    Column("topic_id", Text, primary_key=True),
-    Column("partition", Integer, primary_key=True, autoincrement=False),
-    Column("next_offset", BigInteger, nullable=False),
-)
-
-wired_ticket = Table(
-    "wired_ticket",
-    metadata,
-    # A ticket whose reports are told by a topic, until all are told. It may be none of this log, if it was refused.
-    Column("ticket_id", Uuid, primary_key=True),
-    Column("executor", Text, nullable=False),
-    # Whether its sender was told that it is here, and the last report that was told.
-    Column("is_received_told", Boolean, nullable=False, server_default=text("false")),
-    Column("attempt", Integer, nullable=False, server_default=text("-1")),
-    Column("number", Integer, nullable=False, server_default=text("0")),
-    # Why a ticket of this id was refused, until that is told.
-    Column("refusal", JSONB),
-    Index("wired_ticket_executor", "executor"),
+    Column("owner", Text, primary_key=True),
+    moment("beaten_at", nullable=False, default_now=True),
+    Column("body", JSONB, nullable=False),
 )
