@@ -70,6 +70,7 @@ class Failpoint(StrEnum):
     TICKET_RECEIVED = "ticket_received"
     REPORTS_PRODUCED = "reports_produced"
     REPORTS_TOLD = "reports_told"
+    REPORTS_TAKEN = "reports_taken"
     TICKET_CLAIMED = "ticket_claimed"
     CLAIMS_RENEWED = "claims_renewed"
     TICKET_REPORTED = "ticket_reported"

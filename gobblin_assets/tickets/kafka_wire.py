@@ -23,6 +23,7 @@ from gobblin_assets.errors import (
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.executor_heartbeat import HEARTBEAT_EVERY_S, HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketVerb
 from gobblin_assets.state.tickets import AttemptEnd, TicketReport, TicketReportKind, TicketStore
 from gobblin_assets.state.wires import WiredTicket, WirePlace, WireStore
@@ -32,6 +33,7 @@ from gobblin_assets.tickets.wire_messages import (
     WireNotice,
     WireOrder,
     WithdrawOrder,
+    beat_to_json,
     find_ticket_id,
     output_to_json,
     read_order,
@@ -70,7 +72,7 @@ class KafkaWireOptions:
 
 @dataclass(slots=True)
 class KafkaWire:
-    """A wire over one log. ``list_beats``: heartbeats of the executor, as plain JSON."""
+    """A wire over one log. ``list_beats``: the heartbeats of this executor's processes, which are told each 10 s."""
 
     options: KafkaWireOptions
     connection: KafkaConnection
@@ -78,8 +80,7 @@ class KafkaWire:
     tickets: TicketStore
     clock: Clock
     say: Callable[[str], None]
-    list_beats: Callable[[], Sequence[dict[str, Any]]]
-    beat_every_s: float
+    list_beats: Callable[[], Sequence[HeardHeartbeat]]
     _producer: WireProducer = field(init=False)
     _reader: WireReader = field(init=False)
     _is_prepared: bool = False
@@ -202,7 +203,7 @@ class KafkaWire:
             said = {"ticket_id": str(ticket_id), **output_to_json(output)}
             records.append(self._write(NoticeKind.OUTPUT, str(ticket_id), said))
         if now_s >= self._beat_at_s:
-            beats = {"heartbeats": list(self.list_beats())}
+            beats = {"heartbeats": [beat_to_json(each) for each in self.list_beats()]}
             records.append(self._write(NoticeKind.HEARTBEATS, self.options.executor, beats))
         if not records:
             return
@@ -213,7 +214,7 @@ class KafkaWire:
         if outputs:
             self._outputs_after = outputs[-1][1].updated_at
         if now_s >= self._beat_at_s:
-            self._beat_at_s = now_s + self.beat_every_s
+            self._beat_at_s = now_s + HEARTBEAT_EVERY_S
 
     def _describe(self, wired: WiredTicket) -> Iterator[tuple[str, bytes]]:
         key = str(wired.ticket_id)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gobblin_assets.errors import RejectedError, make_storable
+from gobblin_assets.model.executor_heartbeat import HeardHeartbeat, heartbeat_from_json, heartbeat_to_json
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, sent_ticket_from_json, sent_ticket_to_json
 from gobblin_assets.state.tickets import TicketOutput, TicketReport, TicketReportKind
 
@@ -146,6 +147,26 @@ def report_from_json(data: object) -> TicketReport:
         kind=_read_word(fields, TicketReportKind),
         details=details,
         at=read_time(fields.get("at"), "at"),
+    )
+
+
+def beat_to_json(heard: HeardHeartbeat) -> dict[str, object]:
+    return {
+        "beat": heartbeat_to_json(heard.beat),
+        "heard_ago_s": heard.heard_ago_s,
+        "waiting": heard.waiting,
+        "working": heard.working,
+    }
+
+
+def beat_from_json(data: object) -> HeardHeartbeat:
+    """The same, back. RejectedError names the field."""
+    fields = read_object(data)
+    return HeardHeartbeat(
+        beat=heartbeat_from_json(fields.get("beat")),
+        heard_ago_s=read_seconds(fields.get("heard_ago_s"), "heard_ago_s"),
+        waiting=read_number(fields.get("waiting"), "waiting"),
+        working=read_number(fields.get("working"), "working"),
     )
 
 
