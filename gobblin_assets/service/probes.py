@@ -188,8 +188,9 @@ class Probes:
         return DryRunJob(job, self._send(executor, sent, 0), note)
 
     def _choose_executor(self, user: Questioner, node: DataNode) -> ExecutorSpec:
-        """The cheapest of those that the user may use; of equal ones, the first by name."""
-        found = [each.executor for each in self.topology().executors.values()]
+        """The cheapest of those that the user may use and that are well; of equal ones, the first by name."""
+        topology = self.topology()
+        found = [each.executor for each in topology.executors.values()]
         able = [
             each
             for each in found
@@ -201,7 +202,7 @@ class Probes:
                 field="node",
                 hint="Write the names yourself, or ask whoever keeps the topology for an executor.",
             )
-        return min(able, key=lambda each: (each.cost, each.name))
+        return min(able, key=lambda each: (not topology.get_state(each.name).is_well, each.cost, each.name))
 
     def _send(self, executor: ExecutorSpec, sent: SentTicket, wait_s: float) -> Probe:
         # What no ticket may have is refused here: behind it, nobody could read the question.

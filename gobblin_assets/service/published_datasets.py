@@ -104,7 +104,12 @@ def _find_reader(
         and can_read(each)
     ]
     left = [each for each in others if each.identity not in banned]
-    return min(left, key=lambda each: (each.cost, each.executor.name), default=hop)
+    get_state = routes.topology.get_state
+    return min(
+        left,
+        key=lambda each: (each.cost, not get_state(each.executor.name).is_well, each.executor.name),
+        default=hop,
+    )
 
 
 def _list_jobs(items: object) -> Iterator[str]:

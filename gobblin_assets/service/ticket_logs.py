@@ -22,7 +22,7 @@ class TicketWire(Protocol):
     """
 
     def find_log_id(self) -> LogId:
-        """The id of the log that the executors work with. RetryableError: none of them was heard yet."""
+        """The id of the log that the executors work with. RejectedError: none of them was ever heard."""
         ...
 
     def send(self, sent: SentTicket) -> None:
