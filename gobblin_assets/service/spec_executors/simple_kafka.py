@@ -157,8 +157,7 @@ class SimpleKafkaSpecExecutor:
                 self._book.take(topic_id, partition, notices)
             except GobblinError:
                 raise
-            except Exception:
-                # What the database refuses holds up nothing else.
+            except Exception:  # noqa: BLE001  what the database refuses holds up nothing else
                 _log.exception("records of the executor %s are taken one by one", self._executor)
                 for each in notices:
                     self._take_one(topic_id, partition, each)
@@ -168,7 +167,7 @@ class SimpleKafkaSpecExecutor:
             self._book.take(topic_id, partition, [notice])
         except GobblinError:
             raise
-        except Exception:
+        except Exception:  # noqa: BLE001  the same
             _log.exception("the record %d of the executor %s does not count", notice[0], self._executor)
             self._book.take(topic_id, partition, [(notice[0], None)])
 
