@@ -48,7 +48,7 @@ from gobblin_assets.tickets.wire_topics import (
     name_ticket_topic,
 )
 
-HOLD_TTL_S: Final = 15.0
+HOLD_TTL_S: Final = 6.0
 """So long after the process that reads and tells has died, another one of the executor does so."""
 
 REFUSED_PLACE: Final = (0, 0)
@@ -56,6 +56,7 @@ REFUSED_PLACE: Final = (0, 0)
 
 _POLL_S: Final = 0.2
 _PAUSE_S: Final = 2.0
+_STAND_BY_S: Final = 1.0
 _REPORTS_AT_ONCE: Final = 500
 _OUTPUTS_AT_ONCE: Final = 50
 _FIRST: Final = (-1, 0)
@@ -84,6 +85,7 @@ class KafkaWire:
     _producer: WireProducer = field(init=False)
     _reader: WireReader = field(init=False)
     _is_prepared: bool = False
+    _hold_at_s: float = 0.0
     _beat_at_s: float = 0.0
     _outputs_after: dt.datetime | None = None
     _said: str = ""
@@ -103,9 +105,9 @@ class KafkaWire:
 
     def look(self) -> None:
         """One round: what came is stored, and what is new is told."""
-        if not self.wires.hold(self.options.executor, self.options.owner, ttl_s=HOLD_TTL_S):
+        if not self._hold():
             # Another process of the executor does so.
-            self.clock.sleep(1.0)
+            self.clock.sleep(_STAND_BY_S)
             return
         self._prepare()
         for record in self._reader.poll(_POLL_S):
@@ -125,6 +127,14 @@ class KafkaWire:
             self._said = said
             return False
         self._said = ""
+        return True
+
+    def _hold(self) -> bool:
+        now_s = self.clock.monotonic()
+        if now_s >= self._hold_at_s:
+            if not self.wires.hold(self.options.executor, self.options.owner, ttl_s=HOLD_TTL_S):
+                return False
+            self._hold_at_s = now_s + HOLD_TTL_S / 3
         return True
 
     def _prepare(self) -> None:

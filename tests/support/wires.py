@@ -29,7 +29,7 @@ from gobblin_assets.service.ticket_logs import TicketWire
 from gobblin_assets.tickets.kafka_wire import KafkaWire, KafkaWireOptions
 from gobblin_assets.tickets.rest.inbox_api import ServedInbox, make_inbox_api
 from gobblin_assets.tickets.rest.inbox_server import InboxAddress, serve_inbox
-from tests.support.kafka import delete_topics
+from tests.support.kafka import delete_topics, make_topic
 
 WAIT_S_MAX = 30.0
 LOG, KAFKA, REST = "log", "kafka", "rest"
@@ -118,6 +118,9 @@ def open_ends(kind: str, service: Engine, log: Engine, bootstrap: str, folder: P
         yield WiredEnds(name, LogWire(log), stores)
     elif kind == KAFKA:
         connection = KafkaConnection(bootstrap, name="main")
+        for topic in (f"gobblin-tickets-{name}", f"gobblin-reports-{name}"):
+            # A reader that finds none looks again some seconds later.
+            make_topic(bootstrap, topic)
         with serve_kafka(connection, name, stores), open_kafka(connection, name, service) as wire:
             yield WiredEnds(name, wire, stores)
         delete_topics(bootstrap, f"gobblin-tickets-{name}", f"gobblin-reports-{name}")
