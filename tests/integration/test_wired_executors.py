@@ -1,11 +1,11 @@
-"""Flows of a service that reaches no executor's log: one executor is reached over Kafka, and one over https."""
+"""Flows of a service that reaches no executor's log, over Kafka and over https, with all in processes of their own."""
 
 import re
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from gobblin_assets.db.engine import open_external
 from tests.support import postgres
 from tests.support.database_pool import DatabasePool
 from tests.support.kafka import delete_topics
+from tests.support.postgres import Database
 from tests.support.running_service import RunningService, run_own_service
 from tests.support.wires import Authority, await_true, name_executor
 
@@ -72,13 +73,12 @@ class Site:
 @dataclass(frozen=True)
 class WiredWorld:
     service: RunningService
-    berlin: Site
-    paris: Site
+    site: Site
 
 
 @contextmanager
 def make_site(
-    server: EmbeddedServer, pool: DatabasePool, folder: Path, name: str, secrets: dict[str, str], *options: str
+    server: EmbeddedServer, pool: DatabasePool, folder: Path, name: str, secrets: Mapping[str, str], *options: str
 ) -> Iterator[Site]:
     with postgres.migrated_database(server, pool) as database, ExitStack() as stack:
         url = server.url(database)
@@ -86,87 +86,62 @@ def make_site(
         yield Site(name, folder, url, environment, options, stack)
 
 
-@pytest.fixture(scope="module")
-def world(
-    server: EmbeddedServer,
-    database_pool: DatabasePool,
-    kafka_broker: KafkaBroker,
-    tmp_path_factory: pytest.TempPathFactory,
+@dataclass(frozen=True)
+class Places:
+    """Where all is that a world is made of."""
+
+    server: EmbeddedServer
+    pool: DatabasePool
+    folder: Path
+    secrets: Mapping[str, str]
+
+
+@pytest.fixture
+def places(server: EmbeddedServer, database_pool: DatabasePool, fresh_database: Database, tmp_path: Path) -> Places:
+    with fresh_database.connect() as connection:
+        connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
+        connection.execute("INSERT INTO customers SELECT n, 'c' || n FROM generate_series(1, 9) n")
+    secrets = {
+        "GOBBLIN_JDBC_SHOP_URL": fresh_database.jdbc_url,
+        "GOBBLIN_JDBC_SHOP_USER": fresh_database.user,
+        "GOBBLIN_JDBC_SHOP_PASSWORD": fresh_database.password,
+    }
+    return Places(server, database_pool, tmp_path, secrets)
+
+
+@contextmanager
+def serve(
+    places: Places, site: Site, communication: str, location: str, variables: Mapping[str, str]
 ) -> Iterator[WiredWorld]:
-    """Berlin is reached over Kafka, and Paris over https. Nothing tells the service the URL of their logs."""
-    folder = tmp_path_factory.mktemp("wired")
-    authority = Authority(folder)
-    certificate, key = authority.sign("paris")
-    service_certificate, service_key = authority.sign("service")
-    berlin_name = name_executor()
-    with ExitStack() as stack:
-        source = postgres.describe_database(server, stack.enter_context(postgres.temporary_database(server)))
-        with source.connect() as connection:
-            connection.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
-            connection.execute("INSERT INTO customers SELECT n, 'c' || n FROM generate_series(1, 9) n")
-        kafka = {"GOBBLIN_KAFKA_MAIN_BOOTSTRAP_SERVERS": kafka_broker.bootstrap}
-        secrets = {
-            "GOBBLIN_JDBC_SHOP_URL": source.jdbc_url,
-            "GOBBLIN_JDBC_SHOP_USER": source.user,
-            "GOBBLIN_JDBC_SHOP_PASSWORD": source.password,
-            **kafka,
-        }
-        berlin = stack.enter_context(
-            make_site(server, database_pool, folder, berlin_name, secrets, "--kafka", "main", "--claim-ttl", "3")
-        )
-        files = ("--rest-certificate", str(certificate), "--rest-key", str(key), "--rest-client-ca", str(authority.ca))
-        paris = stack.enter_context(
-            make_site(server, database_pool, folder, "paris", secrets, "--rest", "127.0.0.1:0", *files)
-        )
-        for site in (berlin, paris):
-            site.serve()
-        await_true(lambda: "tickets come over https" in paris.say(), "the inbox of Paris")
-        found = re.search(r"https://127\.0\.0\.1:(\d+)", paris.say())
-        assert found is not None
-        nodes = {name: {"kind": "files", "root": str(folder / name)} for name in (berlin.name, "paris")}
-        topology = {
-            "nodes": {
-                "shop": {"kind": "database", "connection": "shop"},
-                "market": {"kind": "database", "connection": "shop"},
-                **nodes,
+    """A service to which nothing tells the URL of the site's log."""
+    topology = {
+        "nodes": {
+            "shop": {"kind": "database", "connection": "shop"},
+            "lake": {"kind": "files", "root": str(site.folder / site.name)},
+        },
+        "executors": {
+            site.name: {
+                "communication": communication,
+                "location": location,
+                "log": "away",
+                "capabilities": ["ingest.jdbc"],
+                "nodes": ["shop", "lake"],
             },
-            "executors": {
-                berlin.name: {
-                    "communication": "kafka",
-                    "location": "main",
-                    "log": "berlin",
-                    "capabilities": ["ingest.jdbc"],
-                    "nodes": ["shop", berlin.name],
-                },
-                "paris": {
-                    "communication": "rest",
-                    "location": f"https://127.0.0.1:{found[1]}",
-                    "log": "paris",
-                    "capabilities": ["ingest.jdbc"],
-                    "nodes": ["market", "paris"],
-                },
-            },
-        }
-        with pytest.MonkeyPatch.context() as patch:
-            variables = {
-                **kafka,
-                "GOBBLIN_EXECUTOR_PARIS_CERTIFICATE": str(service_certificate),
-                "GOBBLIN_EXECUTOR_PARIS_KEY": str(service_key),
-                "GOBBLIN_EXECUTOR_PARIS_CA": str(authority.ca),
-            }
-            for name, value in variables.items():
-                patch.setenv(name, value)
-            service = stack.enter_context(run_own_service(server, database_pool, folder, topology=topology, pack={}))
-        yield WiredWorld(service, berlin, paris)
-    delete_topics(kafka_broker.bootstrap, f"gobblin-tickets-{berlin_name}", f"gobblin-reports-{berlin_name}")
+        },
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        with run_own_service(places.server, places.pool, places.folder, topology=topology, pack={}) as service:
+            yield WiredWorld(service, site)
 
 
-def create(world: WiredWorld, source: str, site: Site) -> None:
+def create(world: WiredWorld) -> None:
     flow = {
         "flow_group": "g",
-        "flow_name": site.name,
-        "source": source,
-        "destinations": [site.name],
+        "flow_name": "customers",
+        "source": "shop",
+        "destinations": ["lake"],
         "template_uris": ["FS:///jdbc-to-lake.template"],
         "parameters": {"datasets": [{"table": "public.customers", "primary_key": ["id"]}]},
     }
@@ -174,34 +149,67 @@ def create(world: WiredWorld, source: str, site: Site) -> None:
     assert answer.status == 201, answer.text
 
 
-def await_complete(world: WiredWorld, site: Site) -> dict[str, Any]:
+def ask_for_tables(world: WiredWorld) -> None:
+    asked = world.service.ask("POST", "/api/v1/nodes/shop:suggest?wait_s=10", {})
+    assert "public.customers" in asked.text, (asked.text, world.site.say())
+
+
+def check_complete(world: WiredWorld) -> None:
     until = time.monotonic() + RUN_S_MAX
     while True:
-        answer = world.service.ask("GET", f"{FLOWS}/g/{site.name}/executions")
+        answer = world.service.ask("GET", f"{FLOWS}/g/customers/executions")
         (execution, *_) = answer.json["executions"] or [{}]
         if execution.get("status") in ("COMPLETE", "FAILED", "CANCELLED") or time.monotonic() > until:
-            service = (world.service.folder / "service.log").read_text(encoding="utf-8")
-            assert execution.get("status") == "COMPLETE", (answer.text, site.say(), service)
-            return dict(execution)
+            break
         time.sleep(0.2)
-
-
-@pytest.mark.parametrize("wire", ["kafka", "rest"])
-def test_a_flow_runs_at_an_executor_whose_log_is_out_of_reach(world: WiredWorld, wire: str) -> None:
-    source, site = ("shop", world.berlin) if wire == "kafka" else ("market", world.paris)
-    asked = world.service.ask("POST", f"/api/v1/nodes/{source}:suggest?wait_s=10", {})
-    assert "public.customers" in asked.text, (asked.text, site.say())
-    if wire == "kafka":
-        # What is sent while nobody is there waits in the topic.
-        site.kill()
-    create(world, source, site)
-    if wire == "kafka":
-        time.sleep(1)
-        site.serve()
-    execution = await_complete(world, site)
-    assert site.lake_rows() == ROWS
-    assert site.count_tickets() == 1
+    service = (world.service.folder / "service.log").read_text(encoding="utf-8")
+    assert execution.get("status") == "COMPLETE", (answer.text, world.site.say(), service)
+    assert world.site.lake_rows() == ROWS
+    assert world.site.count_tickets() == 1
     (job,) = execution["jobs"]
     assert job["processed_count"] == sum(ROWS.values())
-    output = f"{FLOWS}/g/{site.name}/executions/{execution['execution_id']}/jobs/0/log"
-    await_true(lambda: "public.customers" in world.service.ask("GET", output).text, "the last lines of the process")
+    output = f"{FLOWS}/g/customers/executions/{execution['execution_id']}/jobs/0/log"
+    await_true(lambda: world.service.ask("GET", output).json["outputs"], "the last lines of the process")
+
+
+@pytest.mark.turns("flows over wires")
+def test_a_flow_runs_over_kafka_although_its_executor_was_killed(places: Places, kafka_broker: KafkaBroker) -> None:
+    name = name_executor()
+    brokers = {"GOBBLIN_KAFKA_MAIN_BOOTSTRAP_SERVERS": kafka_broker.bootstrap}
+    secrets = {**places.secrets, **brokers}
+    options = ("--kafka", "main", "--claim-ttl", "3")
+    with make_site(places.server, places.pool, places.folder, name, secrets, *options) as site:
+        site.serve()
+        with serve(places, site, "kafka", "main", brokers) as world:
+            ask_for_tables(world)
+            # What is sent while nobody is there waits in the topic.
+            site.kill()
+            create(world)
+            await_true(
+                lambda: "ORCHESTRATED" in world.service.ask("GET", f"{FLOWS}/g/customers/executions").text, "sent"
+            )
+            site.serve()
+            check_complete(world)
+    delete_topics(kafka_broker.bootstrap, f"gobblin-tickets-{name}", f"gobblin-reports-{name}")
+
+
+@pytest.mark.turns("flows over wires")
+def test_a_flow_runs_over_https(places: Places) -> None:
+    authority = Authority(places.folder)
+    certificate, key = authority.sign("executor")
+    options = ("--rest", "127.0.0.1:0", "--rest-certificate", str(certificate), "--rest-key", str(key))
+    with make_site(
+        *(places.server, places.pool, places.folder, "paris", places.secrets),
+        *options,
+        *("--rest-client-ca", str(authority.ca)),
+    ) as site:
+        site.serve()
+        await_true(lambda: "tickets come over https" in site.say(), "the inbox")
+        found = re.search(r"https://127\.0\.0\.1:(\d+)", site.say())
+        assert found is not None
+        files = dict(zip(("CERTIFICATE", "KEY"), authority.sign("service"), strict=True))
+        variables = {f"GOBBLIN_EXECUTOR_PARIS_{end}": str(path) for end, path in {**files, "CA": authority.ca}.items()}
+        with serve(places, site, "rest", found[0], variables) as world:
+            ask_for_tables(world)
+            create(world)
+            check_complete(world)
