@@ -9,12 +9,13 @@ import hashlib
 import json
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_from_json, selection_to_json
+from gobblin_assets.model.job_ticket import LogId, TicketSelection, TicketShape, selection_from_json, selection_to_json
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
@@ -68,6 +69,7 @@ class Requester(Protocol):
 class _Compiled:
     """A flow as the compiler found it: one of a plan with its jobs' launch, or reasons."""
 
+    flow_id: uuid.UUID
     explanation: Explanation
     topology: Topology
     stored_jobs: tuple[NamedJob, ...]
@@ -189,7 +191,9 @@ class FlowManager:
         spec = _make_spec(config, _FIRST_VERSION if flow is None else _next_version(flow))
         if flow is None:
             names = self._name_jobs(_NOT_STORED, key, (), 0)
-            return self._compiler.explain_flow(spec, names, user.groups)
+            explained = self._compiler.explain_flow(spec, names, user.groups)
+            self._check_workers(_NOT_STORED, explained, self._topology())
+            return explained
         return self._explain_as(user, flow, spec)
 
     def explain_stored(self, user: Requester, key: FlowKey) -> Explanation:
@@ -200,7 +204,9 @@ class FlowManager:
     def _explain_as(self, user: Requester, flow: StoredFlow, spec: FlowSpec) -> Explanation:
         jobs = self._store.list_jobs(flow.flow_id)
         names = self._name_jobs(flow.flow_id, flow.spec.key, jobs, flow.generation)
-        return self._compiler.explain_flow(spec, names, user.groups)
+        explained = self._compiler.explain_flow(spec, names, user.groups)
+        self._check_workers(flow.flow_id, explained, self._topology())
+        return explained
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
         """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
@@ -399,7 +405,7 @@ class FlowManager:
         names = self._name_jobs(flow_id, spec.key, jobs, generation)
         topology = self._topology()
         explanation = self._compiler.compile_flow(spec, names, groups)
-        return _Compiled(explanation, topology, tuple(jobs), generation, spec.template_uris)
+        return _Compiled(flow_id, explanation, topology, tuple(jobs), generation, spec.template_uris)
 
     def _name_jobs(self, flow_id: uuid.UUID, key: FlowKey, jobs: Sequence[NamedJob], generation: int) -> FlowJobNames:
         return FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id, self._store.find_job_log)
@@ -418,6 +424,7 @@ class FlowManager:
     def _plan_launch(self, user_name: str, compiled: _Compiled, selection: TicketSelection) -> Launch | None:
         if compiled.plan is None:
             return None
+        self._check_workers(compiled.flow_id, compiled.explanation, compiled.topology)
         log_ids = self._read_log_ids(compiled)
         jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
         return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation, pins=compiled.pins)
@@ -427,6 +434,24 @@ class FlowManager:
         if compiled.plan is None or not compiled.stored_jobs:
             return ()
         return plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, self._read_log_ids(compiled))
+
+    def _check_workers(self, flow_id: uuid.UUID, explained: Explanation, topology: Topology) -> None:
+        """RejectedError: an executor has no place for the flow's workers beside those of others."""
+        if not isinstance(plan := explained.compiled, FlowPlan):
+            return
+        asked = Counter(job.executor for job in plan.jobs if job.ticket.shape is TicketShape.WORKER)
+        for executor, count in asked.items():
+            workers_max = topology.get_state(executor).workers_max
+            if workers_max is None:
+                continue
+            taken = self._store.count_workers(executor, without=flow_id)
+            if taken + count > workers_max:
+                raise RejectedError(
+                    f"the executor {executor} runs {workers_max} workers at once, and has {taken} of other flows",
+                    field="destinations",
+                    hint="Raise the limit of the tag gobblin/sink in its dagster.yaml (docs/DAGSTER.md), end another "
+                    "flow, or add an executor to the topology.",
+                )
 
     def _read_log_ids(self, compiled: _Compiled) -> Mapping[str, LogId]:
         jobs = () if compiled.plan is None else compiled.plan.jobs
