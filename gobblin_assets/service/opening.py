@@ -15,12 +15,14 @@ from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
 from gobblin_assets.service.executor_health import ExecutorHealths
 from gobblin_assets.service.executor_limits import LimitedTopology
+from gobblin_assets.service.executor_watch import ExecutorWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
+from gobblin_assets.service.placement import Placement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
@@ -40,6 +42,7 @@ from gobblin_assets.settings import Settings
 
 PROBES_LOOK_EVERY_S: Final = 10.0
 HEARTBEATS_LOOK_EVERY_S: Final = 3.0
+EXECUTORS_LOOK_EVERY_S: Final = 1.0
 FORGET_EVERY_S: Final = 3600.0
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
@@ -105,10 +108,11 @@ def open_service(
         flows = FlowManager(catalog, store, compiling, lambda: limited.topology, logs)
         probes = Probes(lambda: limited.topology, logs)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
+        placement = Placement(lambda: limited.topology, executors.healths.get)
         core = CoreServices(
             catalog,
             flows,
-            Orchestrator(executions, logs),
+            Orchestrator(executions, logs, placement),
             Monitor(executions, logs),
             [
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
@@ -116,6 +120,7 @@ def open_service(
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
                 Loop("heartbeats", executors.look, HEARTBEATS_LOOK_EVERY_S),
+                Loop("executors", ExecutorWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
