@@ -99,7 +99,16 @@ class KafkaWire:
         pause_s = 0.0
         while not wait(pause_s):
             pause_s = 0.0 if self._try(self.look) else _PAUSE_S
+        # Also the last heartbeats, which say that it has ended.
+        self.beat_soon()
         self._try(self._tell)
+        self.close()
+
+    def beat_soon(self) -> None:
+        """Tell heartbeats with the next round."""
+        self._beat_at_s = 0.0
+
+    def close(self) -> None:
         self._reader.close()
         self._producer.close()
 

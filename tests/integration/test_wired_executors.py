@@ -150,6 +150,7 @@ def create(world: WiredWorld) -> None:
 
 
 def ask_for_tables(world: WiredWorld) -> None:
+    await_true(lambda: '"HEALTHY"' in world.service.ask("GET", "/api/v1/executors").text, world.site.say())
     asked = world.service.ask("POST", "/api/v1/nodes/shop:suggest?wait_s=10", {})
     assert "public.customers" in asked.text, (asked.text, world.site.say())
 

@@ -5,7 +5,7 @@ import ipaddress
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,21 +18,20 @@ from sqlalchemy import Engine
 
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, HeardHeartbeat
+from gobblin_assets.model.executor_heartbeat import HeardHeartbeat
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.service.postgres.logs import LogWire
 from gobblin_assets.service.postgres.wires import PostgresWireBook
 from gobblin_assets.service.spec_executors.simple_kafka import SimpleKafkaSpecExecutor
 from gobblin_assets.service.spec_executors.simple_rest import ServiceCertificate, SimpleRESTSpecExecutor
-from gobblin_assets.service.ticket_logs import TicketWire
+from gobblin_assets.sources.kafka.cluster import TopicOffsets
+from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.tickets.kafka_wire import KafkaWire, KafkaWireOptions
 from gobblin_assets.tickets.rest.inbox_api import ServedInbox, make_inbox_api
 from gobblin_assets.tickets.rest.inbox_server import InboxAddress, serve_inbox
 from tests.support.kafka import delete_topics, make_topic
 
 WAIT_S_MAX = 30.0
-LOG, KAFKA, REST = "log", "kafka", "rest"
 _DAY = dt.timedelta(days=1)
 
 
@@ -91,45 +90,59 @@ def _name_of(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-@dataclass
-class WiredEnds:
-    """The service's end of a wire, and the executor's log. ``name``: the executor's."""
-
-    name: str
-    wire: TicketWire
-    stores: Stores
-
-    def beat(self, owner: str = "a") -> None:
-        log_id = self.stores.tickets.find_log_id()
-        self.stores.heartbeats.beat(ExecutorHeartbeat(self.name, owner, log_id, "1", 2, frozenset({"distcp"})))
-
-    def hear_log_id(self) -> None:
-        await_true(self.wire.list_heartbeats, "a heartbeat")
-
-
 def name_executor() -> str:
     return f"executor-{uuid.uuid4().hex[:8]}"
 
 
+@dataclass
+class KafkaEnds:
+    """Both ends of a wire over Kafka. The executor's end does a round only when it is asked to."""
+
+    bootstrap: str
+    name: str
+    wire: SimpleKafkaSpecExecutor
+    executor: KafkaWire
+    stores: Stores
+    book: PostgresWireBook
+
+    def pass_on(self) -> None:
+        """Until all orders are in the log, and all that the log has to tell is in the service's database."""
+        self.executor.beat_soon()
+        for _ in range(2):
+            await_true(self._is_taken, "all orders are in the log")
+            await_true(self._is_heard, "all reports are in the service's database")
+
+    def _is_taken(self) -> bool:
+        self.executor.look()
+        taken = self._find_end("tickets", lambda topic_id: self.stores.wires.list_places(self.name, *topic_id))
+        return taken and not self.stores.wires.list_untold(self.name, limit=1)
+
+    def _is_heard(self) -> bool:
+        return self._find_end("reports", lambda topic_id: self.book.list_places(topic_id[1]))
+
+    def _find_end(self, of: str, list_places: Callable[[tuple[str, str]], Mapping[int, int]]) -> bool:
+        """Whether the place of the topic's reader is its end."""
+        topic = f"gobblin-{of}-{self.name}"
+        connection = KafkaConnection(self.bootstrap, name="main")
+        found = ConfluentCluster(connection).find_offsets([topic], isolation="read_committed")[topic]
+        assert isinstance(found, TopicOffsets)
+        places = list_places((topic, found.topic_id))
+        return all(places.get(number, 0) == each.end for number, each in found.partitions.items())
+
+
 @contextmanager
-def open_ends(kind: str, service: Engine, log: Engine, bootstrap: str, folder: Path) -> Iterator[WiredEnds]:
-    name, stores = name_executor(), open_stores(log)
-    if kind == LOG:
-        yield WiredEnds(name, LogWire(log), stores)
-    elif kind == KAFKA:
-        connection = KafkaConnection(bootstrap, name="main")
-        for topic in (f"gobblin-tickets-{name}", f"gobblin-reports-{name}"):
-            # A reader that finds none looks again some seconds later.
-            make_topic(bootstrap, topic)
-        with serve_kafka(connection, name, stores), open_kafka(connection, name, service) as wire:
-            yield WiredEnds(name, wire, stores)
-        delete_topics(bootstrap, f"gobblin-tickets-{name}", f"gobblin-reports-{name}")
-    else:
-        authority = Authority(folder)
-        with serve_rest(name, stores, authority) as port:
-            wire = make_rest(name, port, authority)
-            yield WiredEnds(name, wire, stores)
-            wire.close()
+def open_kafka_ends(bootstrap: str, service: Engine, log: Engine, name: str) -> Iterator[KafkaEnds]:
+    connection, stores = KafkaConnection(bootstrap, name="main"), open_stores(log)
+    topics = [f"gobblin-{of}-{name}" for of in ("tickets", "reports")]
+    for topic in topics:
+        # A reader that finds none looks again some seconds later.
+        make_topic(bootstrap, topic)
+    book = PostgresWireBook(service, f"kafka:{name}")
+    executor = make_kafka_wire(connection, name, stores)
+    with open_kafka(connection, name, service) as wire:
+        yield KafkaEnds(bootstrap, name, wire, executor, stores, book)
+    executor.close()
+    delete_topics(bootstrap, *topics)
 
 
 def make_kafka_wire(connection: KafkaConnection, name: str, stores: Stores, owner: str = "a") -> KafkaWire:

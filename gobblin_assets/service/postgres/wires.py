@@ -238,7 +238,8 @@ _GIVE_UP = text(f"""
     SELECT ticket_id, 0, 0, 'ended', CAST(:details AS jsonb), clock_timestamp()
       FROM gobblin_service.way_ticket
      WHERE ticket_id = :ticket_id AND verb = 'PROBE' AND ended_at IS NULL
-       AND entered_at <= clock_timestamp() - make_interval(secs => {PROBE_LIFE_S})
+       AND (entered_at <= clock_timestamp() - make_interval(secs => {PROBE_LIFE_S})
+            OR NOT EXISTS (SELECT FROM gobblin_service.way_report r WHERE r.ticket_id = way_ticket.ticket_id))
         ON CONFLICT DO NOTHING
 """)
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.kafka.connection import KafkaConnection, read_cluster
 from gobblin_assets.model.executor_heartbeat import HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId
@@ -75,6 +75,11 @@ class SimpleKafkaSpecExecutor:
         return self._book.find_log_id()
 
     def send(self, sent: SentTicket) -> None:
+        if sent.log_id is not None and sent.log_id != (found := self._book.find_log_id()):
+            raise ConflictError(
+                f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and the executor works with {found}",
+                hint="Look at the log that the executor has now, and at the one that it had before.",
+            )
         key = self._find_key(sent)
         self._book.enter(sent, key)
         self._produce(key, sent)
