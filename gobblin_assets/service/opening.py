@@ -100,24 +100,15 @@ def open_service(
         _publish_all(published, packs, say)
         kept = PostgresTopologyStore(engine)
         topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
-        logs = ExecutorWires(databases, topologies.topology, engine, environment)
-        healths = ExecutorHealths(lambda: topologies.topology, logs)
-        limited = LimitedTopology(topologies.topology, healths.get)
         compiling = build_compiler(published, topologies.topology, compiler)
-        flows = FlowManager(catalog, store, compiling, lambda: limited.topology, logs)
-        # In this order: who compiles for a topology has ways to its executors.
-        topologies.add_listener(logs)
-        topologies.add_listener(limited)
+        logs = ExecutorWires(databases, topologies.topology, engine, environment)
+        executors = _reach_executors(topologies, logs, PostgresPublishingJobs(engine))
+        limited = executors.limited
         limited.add_listener(compiling)
+        flows = FlowManager(catalog, store, compiling, lambda: limited.topology, logs)
         probes = Probes(lambda: limited.topology, logs)
-        jobs = PostgresPublishingJobs(engine)
-
-        def look_at_executors() -> None:
-            healths.look()
-            limited.apply_health()
-
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
-        placement = JobPlacement(lambda: limited.topology, healths.get)
+        placement = JobPlacement(lambda: limited.topology, executors.healths.get)
         core = CoreServices(
             catalog,
             flows,
@@ -128,7 +119,7 @@ def open_service(
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
-                Loop("heartbeats", look_at_executors, HEARTBEATS_LOOK_EVERY_S),
+                Loop("heartbeats", executors.look, HEARTBEATS_LOOK_EVERY_S),
                 Loop("executors", SentJobWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],
         )
@@ -139,8 +130,7 @@ def open_service(
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
-            executors = SpecExecutors(limited, logs, healths, jobs)
-            yield OpenService(flows, jobs, logs, catalog, managed, topologies, published, probes, executors)
+            yield OpenService(flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors)
         finally:
             listener.stop()
             is_quiet = core.stop()
@@ -150,6 +140,15 @@ def open_service(
     finally:
         databases.close()
         engine.dispose()
+
+
+def _reach_executors(topologies: TopologyCatalog, logs: ExecutorWires, jobs: PublishingJobs) -> SpecExecutors:
+    healths = ExecutorHealths(lambda: topologies.topology, logs)
+    limited = LimitedTopology(topologies.topology, healths.get)
+    # In this order: who compiles for a topology has ways to its executors.
+    topologies.add_listener(logs)
+    topologies.add_listener(limited)
+    return SpecExecutors(limited, logs, healths, jobs)
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:

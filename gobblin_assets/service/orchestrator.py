@@ -129,6 +129,7 @@ class Orchestrator:
                 selection=unsent.selection,
                 log_id=unsent.needs.log_id,
                 earlier=unsent.earlier,
+                expires_after_s=unsent.expires_after_s,
             )
             sending = executor.update_job(sent) if unsent.is_update else executor.add_job(sent)
             self._calls.wait_for(unsent.log, sending)

@@ -18,6 +18,7 @@ from gobblin_assets.model.job_ticket import (
     ProbeQuestion,
     SentTicket,
     TicketId,
+    TicketSelection,
     TicketVerb,
 )
 from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
@@ -30,7 +31,7 @@ RUNNING, ENDED = TicketReportKind.RUNNING, TicketReportKind.ENDED
 
 @pytest.fixture(params=WORLDS)
 def world(request: pytest.FixtureRequest, emptied_engine: Engine) -> Iterator[WireWorld]:
-    with WORLDS[request.param](emptied_engine) as opened:
+    with WORLDS[request.param](emptied_engine, request) as opened:
         opened.heartbeats.beat(make_beat(opened))
         opened.pass_on()
         yield opened
@@ -81,7 +82,7 @@ def test_a_ticket_arrives_as_it_was_sent_however_often_it_is_sent(world: WireWor
     assert [each.ticket_id for each in world.tickets.list_claimable(NAME, limit=9)] == [sent.ticket_id]
     assert world.tickets.get_claimed(claim(world, sent)) == sent
     with pytest.raises(ConflictError, match=str(sent.ticket_id)):
-        world.wire.send(replace(sent, verb=TicketVerb.DELETE))
+        world.wire.send(replace(sent, selection=TicketSelection(missing_max=3)))
 
 
 def test_a_ticket_for_another_log_is_refused_and_nothing_begins(world: WireWorld) -> None:
@@ -90,6 +91,20 @@ def test_a_ticket_for_another_log_is_refused_and_nothing_begins(world: WireWorld
         world.wire.send(other)
     world.pass_on()
     assert world.tickets.list_claimable(NAME, limit=9) == []
+
+
+def test_a_ticket_that_has_expired_is_not_begun_and_one_that_was_begun_goes_on(world: WireWorld) -> None:
+    expired, begun = make(expires_after_s=0), make(expires_after_s=3600.0)
+    for each in (expired, begun):
+        send(world, each)
+    made = claim(world, begun)
+    assert world.tickets.get_claimed(made) == begun
+    assert world.tickets.claim(expired.ticket_id, "here:1", ttl_s=TTL_S) is None
+    (end,) = read_reports(world, expired)
+    assert (end.attempt, end.details["state"]) == (0, "CANCELLED")
+    assert end.details["message"] == "it has expired: nobody began it within 0 s"
+    world.tickets.end(made, AttemptEnd.DRAINED, {"message": "", "hint": ""})
+    assert claim(world, begun).attempt == 2
 
 
 def test_reports_come_once_in_their_order_behind_the_place_that_is_known(world: WireWorld) -> None:

@@ -122,7 +122,9 @@ _PROBE = text("""
 """)
 
 _LOCK = text("""
-    SELECT verb, job, cancels, digest, body, ended_as FROM gobblin.job_ticket WHERE ticket_id = :ticket_id FOR UPDATE
+    SELECT verb, job, cancels, digest, body, ended_as,
+           extract(epoch FROM clock_timestamp() - sent_at)::float8 AS age_s
+      FROM gobblin.job_ticket WHERE ticket_id = :ticket_id FOR UPDATE
 """)
 
 # A statement of its own behind the lock: it sees what the one before had committed.
@@ -289,39 +291,7 @@ class PostgresTicketStore:
         return self._do("find the log's id", _find_log_id)
 
     def send(self, sent: SentTicket) -> None:
-        # A question of a job is none of its tickets: nothing that is told of the job is told of it.
-        ticket = None if sent.question is not None else sent.ticket
-        arguments = {
-            "ticket_id": sent.ticket_id,
-            "executor": sent.executor,
-            "verb": sent.verb.value,
-            "job": None if ticket is None else ticket.job_name,
-            "shape": None if ticket is None else ticket.shape.value,
-            "cancels": sent.cancels,
-            "digest": sent.digest,
-            "body": json.dumps(sent_ticket_to_json(sent)),
-        }
-
-        def body(connection: Connection) -> None:
-            log_id = _find_log_id(connection)
-            if sent.log_id not in (None, log_id):
-                raise ConflictError(
-                    f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
-                    hint="Look at the log that the executor has now, and at the one that it had before.",
-                )
-            if connection.execute(_SEND, arguments).rowcount:
-                if sent.question is not None:
-                    _require_room(connection, sent)
-                    connection.execute(_FORGET_PROBES)
-                notify(connection, Channel.TICKETS, sent.executor)
-                return
-            known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
-            if bytes(known) != sent.digest:
-                raise ConflictError(
-                    f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id."
-                )
-
-        self._do("send a ticket", body, committed=Failpoint.TICKET_SENT)
+        self._do("send a ticket", lambda c: put_ticket(c, sent), committed=Failpoint.TICKET_SENT)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
@@ -343,6 +313,9 @@ class PostgresTicketStore:
             if ticket.ended_as is not None or (last is not None and last.is_live):
                 return None
             if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
+                return None
+            if last is None and (said := _find_expiry(ticket)):
+                _end(connection, Claim(ticket_id, 0), report_id, AttemptEnd.CANCELLED, _said(said))
                 return None
             _find_log_id(connection)
             made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
@@ -531,6 +504,37 @@ class PostgresTicketStore:
         return transact(self._engine, name, body, committed=committed, tries=self._tries)
 
 
+def put_ticket(connection: Connection, sent: SentTicket) -> None:
+    """``TicketStore.send`` within a transaction. Errors as there."""
+    # A question of a job is none of its tickets: nothing that is told of the job is told of it.
+    ticket = None if sent.question is not None else sent.ticket
+    arguments = {
+        "ticket_id": sent.ticket_id,
+        "executor": sent.executor,
+        "verb": sent.verb.value,
+        "job": None if ticket is None else ticket.job_name,
+        "shape": None if ticket is None else ticket.shape.value,
+        "cancels": sent.cancels,
+        "digest": sent.digest,
+        "body": json.dumps(sent_ticket_to_json(sent)),
+    }
+    log_id = _find_log_id(connection)
+    if sent.log_id not in (None, log_id):
+        raise ConflictError(
+            f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
+            hint="Look at the log that the executor has now, and at the one that it had before.",
+        )
+    if connection.execute(_SEND, arguments).rowcount:
+        if sent.question is not None:
+            _require_room(connection, sent)
+            connection.execute(_FORGET_PROBES)
+        notify(connection, Channel.TICKETS, sent.executor)
+        return
+    known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
+    if bytes(known) != sent.digest:
+        raise ConflictError(f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id.")
+
+
 def _find_log_id(connection: Connection) -> LogId:
     found = connection.execute(_LOG_ID).scalar()
     if found is None:
@@ -559,6 +563,15 @@ def _lock(connection: Connection, ticket_id: TicketId) -> Row[Any]:
     if found is None:
         raise RejectedError(f"the log has no ticket {ticket_id}", field="ticket_id", hint="Send it first.")
     return found
+
+
+def _find_expiry(ticket: Row[Any]) -> str:
+    """Why nobody may begin the ticket any more, as a sentence; empty: somebody may."""
+    after_s = ticket.body.get("expires_after_s")
+    # Of another type: a ticket that who reads it refuses.
+    if not isinstance(after_s, int | float) or ticket.age_s < after_s:
+        return ""
+    return f"it has expired: nobody began it within {after_s:g} s"
 
 
 def _find_fault(connection: Connection, claim: Claim) -> str | None:
