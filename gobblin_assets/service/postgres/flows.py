@@ -34,17 +34,13 @@ from gobblin_assets.service.flow_store import (
     StoredFlow,
     no_flow,
 )
-from gobblin_assets.service.postgres.executions import (
+from gobblin_assets.service.postgres.execution_moves import request_deletions, request_end
+from gobblin_assets.service.postgres.execution_statuses import find_last, find_status, list_last, list_statuses
+from gobblin_assets.service.postgres.launches import (
     binding_of,
-    find_last,
     find_launched,
-    find_status,
     is_open,
-    list_last,
-    list_statuses,
     make_execution,
-    request_deletions,
-    request_end,
     runs_as_planned,
 )
 from gobblin_assets.service.specs import FlowKey, FlowSpec
