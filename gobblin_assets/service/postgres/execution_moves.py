@@ -17,7 +17,7 @@ from gobblin_assets.service.statuses import ENDED, ExecutionStatus
 UNSENT: Final = f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"
 
 _LOCK = text("""
-    SELECT execution_id, status, cancel_asked_at IS NOT NULL AS is_asked_to_end
+    SELECT execution_id, status, cancel_asked_at IS NOT NULL AS is_asked_to_end, launch_at IS NOT NULL AS has_no_jobs
       FROM gobblin_service.flow_execution WHERE execution_id = :execution_id FOR UPDATE
 """)
 
@@ -43,6 +43,12 @@ _MOVE_EXECUTION = text("""
 
 _ASK_END = text("""
     UPDATE gobblin_service.flow_execution SET cancel_asked_at = clock_timestamp(), message = :message
+     WHERE execution_id = :execution_id
+""")
+
+_END_FIRED = text("""
+    UPDATE gobblin_service.flow_execution
+       SET status = 'CANCELLED', launch_at = NULL, ended_at = clock_timestamp()
      WHERE execution_id = :execution_id
 """)
 
@@ -81,6 +87,9 @@ def request_end(connection: Connection, execution_id: int, reason: str) -> bool:
     if ExecutionStatus(execution.status) in ENDED:
         return True
     connection.execute(_ASK_END, {"execution_id": execution_id, "message": reason})
+    if execution.has_no_jobs:
+        connection.execute(_END_FIRED, {"execution_id": execution_id})
+        return True
     for row in connection.execute(_NOT_BEGUN, {"execution_id": execution_id}).all():
         job = JobOfExecution(execution_id, row.number)
         move_job(connection, job, ExecutionStatus(row.status), ExecutionStatus.CANCELLED, reason)

@@ -156,7 +156,7 @@ flow_execution = Table(
     # The executor that has enough to begin, as of the last try to launch it.
     Column("waits_for", Text, nullable=False, server_default=text("''")),
     # Others of its flow may be open beside it.
-    Column("overlaps", Boolean, nullable=False, server_default=text("false")),
+    Column("may_overlap", Boolean, nullable=False, server_default=text("false")),
     ForeignKeyConstraint(("flow_id", "flow_version"), (flow_version.c.flow_id, flow_version.c.version)),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
@@ -167,7 +167,7 @@ flow_execution = Table(
         "flow_execution_alone",
         "flow_id",
         unique=True,
-        postgresql_where=text("ended_at IS NULL AND NOT overlaps"),
+        postgresql_where=text("ended_at IS NULL AND NOT may_overlap"),
     ),
     Index("flow_execution_open", "flow_id", postgresql_where=text("ended_at IS NULL")),
     # One of each slot.

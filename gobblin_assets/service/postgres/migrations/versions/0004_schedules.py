@@ -1,6 +1,6 @@
 """Flows have schedules: when they are due, what became of each slot, and executions that are compiled later.
 
-An execution that overlaps others is no longer kept out by the index that keeps a second one out.
+An execution that may overlap others is no longer kept out by the index that keeps a second one out.
 
 Revision ID: 0004
 """
@@ -35,7 +35,7 @@ def upgrade() -> None:
             ADD COLUMN fire_at TIMESTAMP WITH TIME ZONE,
             ADD COLUMN launch_at TIMESTAMP WITH TIME ZONE,
             ADD COLUMN waits_for TEXT DEFAULT '' NOT NULL,
-            ADD COLUMN overlaps BOOLEAN DEFAULT false NOT NULL,
+            ADD COLUMN may_overlap BOOLEAN DEFAULT false NOT NULL,
             ADD CONSTRAINT flow_execution_launch_at_check CHECK (launch_at IS NULL OR status = 'PENDING')
     """)
     op.execute("""
@@ -48,7 +48,7 @@ def upgrade() -> None:
     """)
     op.execute("""
         CREATE UNIQUE INDEX flow_execution_alone ON gobblin_service.flow_execution (flow_id)
-         WHERE ended_at IS NULL AND NOT overlaps
+         WHERE ended_at IS NULL AND NOT may_overlap
     """)
     op.execute("DROP INDEX gobblin_service.flow_execution_open")
     op.execute("""
