@@ -95,13 +95,13 @@ def plan_fire(flow: DueFlow, config: FlowConfig, schedule: Schedule) -> PlannedF
         return PlannedFire(flow, (), flow.fire_at, end)
     takes_all = config.catch_up is CatchUp.ALL
     limit = SLOTS_AT_ONCE_MAX + (config.catch_up_max if takes_all else 0)
-    due = [flow.fire_at, *schedule.list_slots(flow.fire_at, now, limit - 1)]
-    is_all = len(due) < limit
+    due, following = _list_due(schedule, flow.fire_at, now, limit)
+    is_all = following is None or following > now
     if takes_all:
         slots, done = _catch_up_all(flow, config, due, is_all=is_all)
     else:
         slots, done = _catch_up_latest(flow, config, due, is_all=is_all), len(due)
-    next_at = due[done] if done < len(due) else schedule.next_after(due[-1])
+    next_at = due[done] if done < len(due) else following
     runs = sum(slot.run_by == slot.at for slot in slots)
     queues = config.overlap is Overlap.QUEUE or (takes_all and len(due) > 1)
     return PlannedFire(
@@ -127,10 +127,21 @@ def account_missed(schedule: Schedule, first: dt.datetime, now: dt.datetime, rea
 
     Of more than some thousands the count is a lower bound, and the range ends at ``now``.
     """
-    due = [first, *schedule.list_slots(first, now, SLOTS_AT_ONCE_MAX - 1)]
-    is_all = len(due) < SLOTS_AT_ONCE_MAX
+    due, following = _list_due(schedule, first, now, SLOTS_AT_ONCE_MAX)
+    is_all = following is None or following > now
     said = reason if is_all else f"{reason}; these are more than {SLOTS_AT_ONCE_MAX:,} slots"
     return PlannedSlot(first, due[-1] if is_all else now, len(due), SlotState.SKIPPED, said)
+
+
+def _list_due(
+    schedule: Schedule, first: dt.datetime, now: dt.datetime, limit: int
+) -> tuple[list[dt.datetime], dt.datetime | None]:
+    """At most ``limit`` slots from ``first`` to ``now``, and the one behind them; None: the schedule has no more."""
+    due, following = [first], schedule.next_after(first)
+    while following is not None and following <= now and len(due) < limit:
+        due.append(following)
+        following = schedule.next_after(following)
+    return due, following
 
 
 def _catch_up_latest(

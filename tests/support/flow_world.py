@@ -24,7 +24,7 @@ from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.schedules import PostgresScheduleStore
 from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.specs import FlowKey, FlowSpec
-from gobblin_assets.service.statuses import ENDED, FlowStatus
+from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus
 from gobblin_assets.service.topology import (
     DataNode,
     ExecutorSpec,
@@ -217,9 +217,9 @@ class PlayedExecutor:
         self.tickets.report(claim, uuid.uuid4(), kind, details)
 
 
-def run_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
+def run_to_the_end(world: FlowWorld, name: str, config: FlowConfig | None = None) -> FlowStatus:
     """One process' life: ask for the flow, as a client does that got no answer, and go on until it has ended."""
-    world.flows.create(world.person, make_config("lake", "mirror", name=name), request_key=name)
+    world.flows.create(world.person, config or make_config("lake", "mirror", name=name), request_key=name)
     key = FlowKey(KEY.group, name)
     while (status := world.flows.get_status(key)).status not in ENDED:
         world.orchestrator.look()
@@ -229,6 +229,22 @@ def run_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
             world.executor.run(claim, rows=ROWS, sequence_id=made, watermarks={"id": ("0", "7")})
         world.monitor.look()
     return status
+
+
+def fire_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
+    """The same for a flow whose slot of some seconds ago nobody has fired."""
+    config = make_config("lake", "mirror", name=name, schedule="0 0 1 1 *")
+    flow = world.flows.create(world.person, config, request_key=name)
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow f SET next_fire_at = now() - interval '9 s', due_at = now()"
+        not_fired = "NOT EXISTS (SELECT FROM gobblin_service.flow_slot s WHERE s.flow_id = f.flow_id)"
+        connection.execute(text(f"{query} WHERE f.flow_id = :flow_id AND {not_fired}"), {"flow_id": flow.flow_id})
+    world.scheduler.look()
+    while world.flows.get_status(FlowKey(KEY.group, name)).status is ExecutionStatus.PENDING:
+        # Else what a process died with would be taken after seconds.
+        world.launcher.wake()
+        world.launcher.look()
+    return run_to_the_end(world, name, config)
 
 
 def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:
