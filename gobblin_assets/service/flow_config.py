@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
@@ -33,12 +34,15 @@ DESTINATIONS_MAX: Final = 20
 
 _WINDOWS_MAX: Final = 20
 _COUNT_MAX: Final = 10_000
+_FIRES_SHOWN: Final = 5
 _SPREAD_S_MAX: Final = 86_400
 _SPREAD: Final = re.compile(r"([0-9]{1,5})([smh])")
 _UNIT_S: Final = MappingProxyType({"s": 1, "m": 60, "h": 3_600})
 _CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 
-_OPTIONAL: Final = frozenset({"timezone", "catch_up", "catch_up_max", "spread", "overlap", "windows", "missing_max"})
+OPTIONS_OF_SCHEDULES: Final = frozenset(
+    {"timezone", "catch_up", "catch_up_max", "spread", "overlap", "windows", "missing_max"}
+)
 """Options that are written only where they differ from their defaults: a release before them can read all others."""
 
 
@@ -173,7 +177,7 @@ class FlowConfig(SpecModel):
     def runs_at_creation(self) -> bool:
         if self.run_immediately is not None:
             return self.run_immediately
-        return self.schedule.strip() in {"", CONTINUOUS}
+        return self.schedule.strip().lower() in {"", CONTINUOUS}
 
     def parse_schedule(self, flow_id: uuid.UUID | None = None) -> Schedule | None:
         """The slots of the flow of this id, with its spread; without an id those of the schedule. None: it has none.
@@ -189,13 +193,29 @@ class FlowConfig(SpecModel):
         """When the maintenance windows that ``moment`` is in are over, in UTC. None: it is in none."""
         return find_window_end([window.daily for window in self.windows], self.timezone, moment)
 
+    def list_next_fires(self, flow_id: uuid.UUID | None, moment: dt.datetime) -> tuple[dt.datetime, ...]:
+        """When the schedule next starts the flow, behind ``moment``, in the flow's zone: the first few times.
+
+        A slot in a maintenance window is run at its end, if the flow catches up.
+        """
+        schedule, zone = self.parse_schedule(flow_id), ZoneInfo(self.timezone)
+        fires: list[dt.datetime] = []
+        slot = None if schedule is None else schedule.next_after(moment)
+        while schedule is not None and slot is not None and len(fires) < _FIRES_SHOWN:
+            end = self.find_window_end(slot)
+            at = slot if end is None else end
+            if (end is None or self.catch_up is not CatchUp.NONE) and at not in fires:
+                fires.append(at.astimezone(zone))
+            slot = schedule.next_after(at if end is None else at - dt.timedelta(microseconds=1))
+        return tuple(fires)
+
     @model_serializer(mode="wrap")
     def _write(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = FlowConfig.model_fields
         return {
             name: value
             for name, value in handler(self).items()
-            if name not in _OPTIONAL or getattr(self, name) != fields[name].default
+            if name not in OPTIONS_OF_SCHEDULES or getattr(self, name) != fields[name].default
         }
 
 
