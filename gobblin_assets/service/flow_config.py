@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -95,16 +95,8 @@ class Overlap(StrEnum):
     ALLOW = "allow"
 
 
-class Weekday(StrEnum):
-    """A day of the week."""
-
-    MON = "mon"
-    TUE = "tue"
-    WED = "wed"
-    THU = "thu"
-    FRI = "fri"
-    SAT = "sat"
-    SUN = "sun"
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+_WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
 
 
 class MaintenanceWindow(SpecModel):
@@ -114,15 +106,12 @@ class MaintenanceWindow(SpecModel):
     end: Annotated[str, AfterValidator(_check_clock)] = Field(
         description="Of the next day, if it is not behind the start."
     )
-    days: tuple[Weekday, ...] = Field(
-        tuple(Weekday), min_length=1, description="On which it starts, such as [sat, sun]."
-    )
+    days: tuple[Weekday, ...] = Field(_WEEKDAYS, min_length=1, description="On which it starts, such as [sat, sun].")
 
     @property
     def daily(self) -> DailyWindow:
-        numbers = {day: number for number, day in enumerate(Weekday)}
         start, end = dt.time.fromisoformat(self.start), dt.time.fromisoformat(self.end)
-        return DailyWindow(start, end, frozenset(numbers[day] for day in self.days))
+        return DailyWindow(start, end, frozenset(map(_WEEKDAYS.index, self.days)))
 
 
 class FlowConfig(SpecModel):
