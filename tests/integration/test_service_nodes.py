@@ -20,7 +20,9 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.core_services import CoreServices, Loop
+from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.opening import open_service
+from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.roles import NodeRole, parse_roles
 from gobblin_assets.settings import Settings
@@ -28,7 +30,7 @@ from tests.support import postgres
 from tests.support.clocks import shift_clock
 from tests.support.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.support.database_pool import DatabasePool
-from tests.support.flow_world import FlowWorld, make_config
+from tests.support.flow_world import KEY, FlowWorld, make_config
 from tests.support.running_service import Answer, RunningService, prepare_database, run_service
 
 FLOWS = "/api/v1/flows"
@@ -263,3 +265,36 @@ def test_roles_are_named_by_words_and_are_all_by_default() -> None:
     with pytest.raises(RejectedError, match="there is no role 'schedular'") as refused:
         parse_roles(["schedular"])
     assert "scheduler" in refused.value.hint
+
+
+def test_a_network_that_swallows_what_is_asked_keeps_nobody_from_reading(
+    server: EmbeddedServer, engine: Engine, database_url: str
+) -> None:
+    """As when a network is split: nothing is refused, and nothing is answered."""
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    world = FlowWorld(engine)
+    world.flows.create(world.person, make_config())
+    with cutting_proxy(server.port) as proxy, ExitStack() as stack:
+        url = make_url(server.tcp_url(str(make_url(database_url).database))).set(host="127.0.0.1", port=proxy.port)
+        split = open_external(url.render_as_string(hide_password=False))
+        stack.callback(split.dispose)
+        now, asked = [100.0], []
+
+        def tell() -> float:
+            asked.append(now[0])
+            return now[0]
+
+        catalog = FlowCatalog(PostgresFlowStore(split), monotonic=tell)
+        catalog.refresh()
+        proxy.hold(1 << 40)
+        asked.clear()
+        look = threading.Thread(target=catalog.refresh, daemon=True)
+        look.start()
+        wait(lambda: len(asked) == 2, "the look asks, and waits")
+        now[0] += 6
+        read = catalog.list_flows()
+        assert ([flow.spec.key for flow in read.flows], read.age_s) == ([KEY], 6.0)
+        assert catalog.measure_age_s() == 6.0
+        proxy.hold(0)
+        look.join(WAIT_S_MAX)
+        assert catalog.list_flows().age_s == 0.0
