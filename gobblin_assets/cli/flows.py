@@ -20,7 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _LOOK_EVERY_S: Final = 1.0
 _CHANGES_SHOWN_MAX: Final = 100
-_FLOW_COLUMNS: Final = ("group", "name", "state", "version", "way", "schedule", "note")
+_FLOW_COLUMNS: Final = ("group", "name", "state", "version", "way", "schedule", "next", "note")
 _ENDED: Final = frozenset({"COMPLETE", "FAILED", "CANCELLED"})
 
 _url: Final = click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
@@ -286,7 +286,16 @@ def _flow_row(found: Mapping[str, Any]) -> tuple[object, ...]:
     way = f"{begin} → {', '.join(each['node'] for each in config['destinations'])}"
     note = "; ".join(found["reasons"])
     schedule = f"{config['schedule']} {config.get('timezone', '')}".strip() if config["schedule"] else None
-    return config["flow_group"], config["flow_name"], found["state"], found["version"], way, schedule, note
+    return (
+        config["flow_group"],
+        config["flow_name"],
+        found["state"],
+        found["version"],
+        way,
+        schedule,
+        found.get("next_fire_at"),
+        note,
+    )
 
 
 def _show_flow(found: Mapping[str, Any], *, as_json: bool) -> None:

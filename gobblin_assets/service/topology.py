@@ -10,6 +10,9 @@ from urllib.parse import quote
 NODE_SCHEME: Final = "gobblin-node"
 TOPOLOGY_SCHEME: Final = "gobblin-topology"
 
+BY_LOG: Final = "log"
+"""The communication with executors whose log the service reaches."""
+
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -94,6 +97,11 @@ class ExecutorSpec:
     cost: float = 1.0
     log: str = ""
     ui_url: str | None = None
+
+    @property
+    def way(self) -> str:
+        """The name of the way to it: of executors that are reached by their log, that log; of others, their own."""
+        return self.log if self.communication == BY_LOG else f"{self.communication}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

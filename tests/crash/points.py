@@ -59,6 +59,9 @@ OF_A_FLOW = (
 )
 """Of a flow from its request to its end; CANCEL_MARKED where it is deleted while it runs."""
 
+OF_A_FIRE = (Failpoint.FLOWS_FIRED, Failpoint.PENDING_LAUNCHED)
+"""Of a flow with a schedule, between its request and the first ticket."""
+
 OF_A_RESCALE = (Failpoint.VNODES_MOVED,)
 
 OF_A_LOAD = (
