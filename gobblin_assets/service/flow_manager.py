@@ -34,7 +34,7 @@ from gobblin_assets.service.flow_store import (
     StoredFlow,
     no_flow,
 )
-from gobblin_assets.service.job_plan import Explanation, SpecCompiler
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key

@@ -247,15 +247,17 @@ def test_a_node_runs_on_the_schema_of_the_next_version_and_on_no_other(
 def test_a_node_has_the_loops_of_its_roles_and_those_of_catalogs(engine: Engine) -> None:
     schema.upgrade(engine, history=SERVICE_HISTORY)
     world, looks = FlowWorld(engine), []
-    more = [Loop(name, lambda name=name: looks.append(name), 60.0) for name in ("probes", "topology", "scheduler")]
+    more = [Loop(name, lambda name=name: looks.append(name), 60.0) for name in ("probes", "topology")]
     roles = parse_roles(["monitor, scheduler"])
-    core = CoreServices(world.catalog, world.flows, world.orchestrator, world.monitor, more, roles)
+    core = CoreServices(
+        world.catalog, world.flows, world.orchestrator, world.monitor, world.scheduler, world.launcher, more, roles
+    )
     core.start()
     names = {thread.name for thread in threading.enumerate()}
     assert core.stop()
-    assert {"flows", "topology", "scheduler", "restarts", "pending flows", "monitor"} <= names
+    assert {"flows", "topology", "scheduler", "launcher", "restarts", "pending flows", "monitor"} <= names
     assert not {"orchestrator", "probes"} & names
-    assert sorted(looks) == ["scheduler", "topology"]
+    assert looks == ["topology"]
     assert not names & {thread.name for thread in threading.enumerate()} & {"flows", "monitor", "scheduler"}
 
 
