@@ -11,7 +11,7 @@ from typing import Final
 from gobblin_assets.errors import OutcomeUnknownError, RetryableError
 from gobblin_assets.model.job_ticket import LogId, TicketSelection
 from gobblin_assets.service.flow_config import FlowConfig
-from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
+from gobblin_assets.service.flow_jobs import FlowJobNames, check_continuity, find_log, plan_jobs
 from gobblin_assets.service.flow_store import FlowStore, Launch, LaunchedJob, NamedJob, StoredFlow
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.specs import FlowKey, FlowSpec
@@ -84,6 +84,8 @@ class FlowCompiling:
         names = self.name_jobs(flow_id, spec.key, jobs, generation)
         topology = self._topology()
         explanation = self._compiler.compile_flow(spec, names, groups)
+        if isinstance(explanation.compiled, FlowPlan):
+            check_continuity(spec.config, explanation.compiled)
         return CompiledFlow(explanation, topology, tuple(jobs), generation, spec.template_uris)
 
     def name_jobs(self, flow_id: uuid.UUID, key: FlowKey, jobs: Sequence[NamedJob], generation: int) -> FlowJobNames:

@@ -5,6 +5,7 @@ tickets in one transaction. The orchestrator sends what is stored. Access is che
 """
 
 import dataclasses
+import datetime as dt
 import hashlib
 import json
 import logging
@@ -19,6 +20,7 @@ from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_compiling import FIRST_VERSION, CompiledFlow, FlowCompiling, make_spec, next_version
 from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.flow_jobs import FlowJobNames, check_continuity
 from gobblin_assets.service.flow_store import (
     PAUSED_MESSAGE,
     FlowState,
@@ -32,7 +34,7 @@ from gobblin_assets.service.flow_store import (
     StoredFlow,
     no_flow,
 )
-from gobblin_assets.service.job_plan import Explanation, SpecCompiler
+from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
@@ -156,7 +158,7 @@ class FlowManager:
         spec = make_spec(config, FIRST_VERSION if flow is None else next_version(flow))
         if flow is None:
             names = self.compiling.name_jobs(_NOT_STORED, key, (), 0)
-            return self._compiler.explain_flow(spec, names, user.groups)
+            return self._explain(_NOT_STORED, spec, names, user)
         return self._explain_as(user, flow, spec)
 
     def explain_stored(self, user: Requester, key: FlowKey) -> Explanation:
@@ -167,7 +169,14 @@ class FlowManager:
     def _explain_as(self, user: Requester, flow: StoredFlow, spec: FlowSpec) -> Explanation:
         jobs = self._store.list_jobs(flow.flow_id)
         names = self.compiling.name_jobs(flow.flow_id, flow.spec.key, jobs, flow.generation)
-        return self._compiler.explain_flow(spec, names, user.groups)
+        return self._explain(flow.flow_id, spec, names, user)
+
+    def _explain(self, flow_id: uuid.UUID, spec: FlowSpec, names: FlowJobNames, user: Requester) -> Explanation:
+        explanation = self._compiler.explain_flow(spec, names, user.groups)
+        if isinstance(explanation.compiled, FlowPlan):
+            check_continuity(spec.config, explanation.compiled)
+        # For people: what starts flows asks the database for the time.
+        return replace(explanation, fires=spec.config.list_next_fires(flow_id, dt.datetime.now(dt.UTC)))
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
         """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""

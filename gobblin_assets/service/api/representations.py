@@ -43,6 +43,7 @@ class FlowBody(BaseModel):
     owner: str
     created_at: dt.datetime
     updated_at: dt.datetime
+    next_fire_at: dt.datetime | None = Field(description="When the schedule starts the flow next; null: it does not.")
     config: FlowConfig
     pins: dict[str, str] = Field(description="The versions of packs that its launches use, by packs.")
 
@@ -121,6 +122,7 @@ class ExplanationBody(BaseModel):
     untaken: list[UntakenBody]
     newer: list[NewerPackBody]
     notes: list[str]
+    next_fires: list[dt.datetime] = Field(description="When the schedule next starts the flow, in the flow's zone.")
 
 
 class ProbeBody(BaseModel):
@@ -325,6 +327,7 @@ def show_flow(flow: StoredFlow) -> FlowBody:
         owner=flow.owner.name,
         created_at=flow.created_at,
         updated_at=flow.updated_at,
+        next_fire_at=flow.next_fire_at,
         config=flow.spec.config,
         pins=dict(flow.spec.pins),
     )
@@ -396,6 +399,7 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
         ],
         newer=[NewerPackBody(pack=each.pack, pinned=each.pinned, newest=each.newest) for each in explanation.newer],
         notes=list(explanation.notes),
+        next_fires=list(explanation.fires),
     )
 
 
