@@ -3,8 +3,10 @@
 import errno
 import os
 import runpy
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import click
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.reporting import report_what_waits
-from gobblin_assets.dagster.instance import prepare_instance
+from gobblin_assets.dagster.daemon_lock import hold_daemon_lock
+from gobblin_assets.dagster.instance import URL_VARIABLE, prepare_instance
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.settings import read_settings
@@ -40,12 +43,24 @@ def dagster(arguments: Sequence[str]) -> None:
     settings = read_settings()
     os.environ.update(prepare_instance(settings, say))
     say(f"DAGSTER_HOME={os.environ['DAGSTER_HOME']}")
+    if _has_daemon(arguments):
+        hold_daemon_lock(os.environ[URL_VARIABLE], _end_dagster, threading.Event().wait)
     _report_what_waits()
     if settings.database_url is None:
         supervise(settings.home, say)
     # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.
     sys.argv = ["dagster", *arguments]
     runpy.run_module("dagster", run_name="__main__", alter_sys=True)
+
+
+def _has_daemon(arguments: Sequence[str]) -> bool:
+    return list(arguments[:1]) == ["dev"] and "--help" not in arguments
+
+
+def _end_dagster(said: str) -> None:
+    """As a person ends it who types Ctrl+C: its own processes end with it."""
+    say(f"error: {said}")
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _says_what_to_load(arguments: Sequence[str]) -> bool:
