@@ -10,8 +10,10 @@ them for long keeps the others no longer: they are asked for anew, and whoever c
 
 import datetime as dt
 import json
+import os
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import unquote
 from uuid import UUID
@@ -20,10 +22,13 @@ import dagster as dg
 
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
+from gobblin_assets.dagster.sink_sensor import SINK_TAG
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim, OpenTicket, WaitingTicket
+from gobblin_assets.tickets.heartbeats import describe_executor
 from gobblin_assets.tickets.inbox import end_dead_attempt, give_up_ticket
 
 TICKET_TAG: Final = "gobblin/ticket"
@@ -70,6 +75,7 @@ def build_job_monitor(executor: str, *, pack_max: int = PACK_MAX_DEFAULT) -> dg.
     )
     def monitor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
+        stores.heartbeats.beat(describe_instance(executor, pack_max, context.instance, stores))
         tick = MonitorTick(executor, pack_max, context.instance, stores, dt.datetime.now(dt.UTC))
         tick.settle()
         requests, cursor = tick.plan(context.cursor)
@@ -202,6 +208,22 @@ class MonitorTick:
         for ticket_id in read_tickets(run):
             if self.stores.tickets.end_unclaimed(ticket_id, TERMINATED):
                 self.said.append(f"ticket {ticket_id}: {TERMINATED}")
+
+
+def describe_instance(executor: str, pack_max: int, instance: dg.DagsterInstance, stores: Stores) -> ExecutorHeartbeat:
+    """The heartbeat of an executor that is this instance of Dagster."""
+    queue = instance.get_concurrency_config().run_queue_config
+    limits = [] if queue is None else queue.tag_concurrency_limits
+    workers = [each["limit"] for each in limits if each["key"] == SINK_TAG and "value" not in each]
+    owner, log_id = f"dagster:{instance.run_storage.get_run_storage_id()}", stores.tickets.find_log_id()
+    now_s = time.time()
+    return replace(
+        describe_executor(executor, owner, log_id, find_slots(instance), os.environ),
+        technology="dagster",
+        workers_max=min(workers, default=None),
+        pack_max=pack_max,
+        daemons={name: max(0.0, now_s - each.timestamp) for name, each in instance.get_daemon_heartbeats().items()},
+    )
 
 
 def read_tickets(run: dg.DagsterRun) -> list[TicketId]:
