@@ -40,9 +40,7 @@ def make_executor(name: str, *options: str, failpoint: str = "", database_url: s
     words = ["executor", "serve", "--name", name, "--claim-ttl", str(_CLAIM_TTL_S), *options]
     more = {"GOBBLIN_FAILPOINT": failpoint, "GOBBLIN_DATABASE_URL": database_url}
     given = {variable: value for variable, value in more.items() if value}
-    return make_machine(
-        f"{name}-failing" if failpoint else name, words, {variable: value for variable, value in more.items() if value}
-    )
+    return make_machine(f"{name}-failing" if failpoint else name, words, given)
 
 
 def make_machine(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) -> Machine:

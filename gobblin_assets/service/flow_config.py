@@ -1,15 +1,49 @@
 """The description of a flow as people write it: from where, to where, by which templates, with which parameters."""
 
+import datetime as dt
+import re
+import uuid
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, get_args
+from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.service.schedules import (
+    CONTINUOUS,
+    DailyWindow,
+    Schedule,
+    find_window_end,
+    leave_time,
+    parse_schedule,
+)
 from gobblin_assets.spec.spec_errors import refuse
-from gobblin_assets.spec.spec_model import SpecModel
+from gobblin_assets.spec.spec_model import SpecModel, refused
 
 DESTINATIONS_MAX: Final = 20
+
+_WINDOWS_MAX: Final = 20
+_COUNT_MAX: Final = 10_000
+_FIRES_SHOWN: Final = 5
+_SPREAD_S_MAX: Final = 86_400
+_SPREAD: Final = re.compile(r"([0-9]{1,5})([smh])")
+_UNIT_S: Final = MappingProxyType({"s": 1, "m": 60, "h": 3_600})
+_CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
+
+OPTIONS_OF_SCHEDULES: Final = frozenset(
+    {"timezone", "catch_up", "catch_up_max", "spread", "overlap", "windows", "missing_max"}
+)
+"""Options that are written only where they differ from their defaults: a release before them can read all others."""
 
 
 def _read_node(value: object) -> object:
@@ -29,6 +63,57 @@ class NodeChoice(SpecModel):
     )
 
 
+def _check_spread(text: str) -> str:
+    read = _SPREAD.fullmatch(text)
+    if text and (read is None or int(read[1]) * _UNIT_S[read[2]] > _SPREAD_S_MAX):
+        raise refused(
+            f"expected a time of at most 24h, found {text[:40]!a}",
+            hint="Write seconds, minutes or hours: 90s, 15m, 2h.",
+        )
+    return text
+
+
+def _check_clock(text: str) -> str:
+    if _CLOCK.fullmatch(text) is None:
+        raise refused(f"expected a time of the day, found {text[:40]!a}", hint='Write it in quotes, such as "22:00".')
+    return text
+
+
+class CatchUp(StrEnum):
+    """Which slots are run that were missed: in an outage, a pause or a window."""
+
+    LATEST = "latest"
+    ALL = "all"
+    NONE = "none"
+
+
+class Overlap(StrEnum):
+    """What becomes of a slot while an execution of the flow is open."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    ALLOW = "allow"
+
+
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+_WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
+
+
+class MaintenanceWindow(SpecModel):
+    """A time of some days, in the flow's zone, in which the schedule does not start the flow."""
+
+    start: Annotated[str, AfterValidator(_check_clock)] = Field(description='Such as "22:00".')
+    end: Annotated[str, AfterValidator(_check_clock)] = Field(
+        description="Of the next day, if it is not behind the start."
+    )
+    days: tuple[Weekday, ...] = Field(_WEEKDAYS, min_length=1, description="On which it starts, such as [sat, sun].")
+
+    @property
+    def daily(self) -> DailyWindow:
+        start, end = dt.time.fromisoformat(self.start), dt.time.fromisoformat(self.end)
+        return DailyWindow(start, end, frozenset(map(_WEEKDAYS.index, self.days)))
+
+
 class FlowConfig(SpecModel):
     """A user's request: a flow's config, its source, its destinations.
 
@@ -44,27 +129,104 @@ class FlowConfig(SpecModel):
     ] = Field((), max_length=DESTINATIONS_MAX)
     template_uris: tuple[str, ...] = Field((), description="Only these templates are used, if there are some.")
     parameters: dict[str, Any] = Field(default_factory=dict, description="What the templates ask for.")
-    schedule: str = Field("", description="Empty: the flow runs once, when it is created.")
+    schedule: str = Field(
+        "",
+        description="Cron (`0 3 * * *`), `@daily` and its like, or Quartz (`0 0 3 ? * MON#1`). `@continuous`: a flow "
+        "of workers, which always runs. Empty: the flow runs once, when it is created.",
+    )
     run_immediately: bool | None = Field(
         None, description="Run now. Default: at its creation, if there is no schedule; not at a change."
+    )
+    timezone: str = Field("UTC", description="The zone of the schedule and the windows, such as Europe/Berlin.")
+    catch_up: CatchUp = Field(
+        CatchUp.LATEST, description="Which slots are run that were missed: the latest one, all, or none."
+    )
+    catch_up_max: int = Field(
+        100, ge=1, le=_COUNT_MAX, description="With `catch_up: all`: at most this many, the latest ones."
+    )
+    spread: Annotated[str, AfterValidator(_check_spread)] = Field(
+        "",
+        description="Such as 15m. Each slot is later by less than this, always by the same time: flows of one "
+        "schedule don't meet.",
+    )
+    overlap: Overlap = Field(
+        Overlap.SKIP, description="A slot while the flow runs is left out, waits for its end, or runs beside it."
+    )
+    windows: tuple[MaintenanceWindow, ...] = Field(
+        (), max_length=_WINDOWS_MAX, description="Maintenance windows. A slot in one counts as missed until its end."
+    )
+    missing_max: int = Field(
+        100,
+        ge=1,
+        le=_COUNT_MAX,
+        description="One execution of the schedule takes at most this many missing partitions.",
     )
 
     @property
     def runs_at_creation(self) -> bool:
-        return self.run_immediately if self.run_immediately is not None else not self.schedule
+        if self.run_immediately is not None:
+            return self.run_immediately
+        return self.schedule.strip().lower() in {"", CONTINUOUS}
+
+    def parse_schedule(self, flow_id: uuid.UUID | None = None) -> Schedule | None:
+        """The slots of the flow of this id, with its spread; without an id those of the schedule. None: it has none.
+
+        RejectedError: this machine can't read the schedule, or does not know the zone.
+        """
+        schedule = parse_schedule(self.schedule, self.timezone)
+        if schedule is None or flow_id is None or (read := _SPREAD.fullmatch(self.spread)) is None:
+            return schedule
+        return schedule.spread(flow_id, int(read[1]) * _UNIT_S[read[2]])
+
+    def find_window_end(self, moment: dt.datetime) -> dt.datetime | None:
+        """When the maintenance windows that ``moment`` is in are over, in UTC. None: it is in none."""
+        return find_window_end([window.daily for window in self.windows], self.timezone, moment)
+
+    def list_next_fires(self, flow_id: uuid.UUID | None, moment: dt.datetime) -> tuple[dt.datetime, ...]:
+        """When the schedule next starts the flow, behind ``moment``, in the flow's zone: the first few times.
+
+        A slot in a maintenance window is run at its end, if the flow catches up.
+        """
+        schedule, zone = self.parse_schedule(flow_id), ZoneInfo(self.timezone)
+        fires: list[dt.datetime] = []
+        slot = None if schedule is None else schedule.next_after(moment)
+        while schedule is not None and slot is not None and len(fires) < _FIRES_SHOWN:
+            end = self.find_window_end(slot)
+            at = slot if end is None else end
+            if (end is None or self.catch_up is not CatchUp.NONE) and at not in fires:
+                fires.append(at.astimezone(zone))
+            slot = schedule.next_after(at if end is None else at - dt.timedelta(microseconds=1))
+        return tuple(fires)
+
+    @model_serializer(mode="wrap")
+    def _write(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = FlowConfig.model_fields
+        return {
+            name: value
+            for name, value in handler(self).items()
+            if name not in OPTIONS_OF_SCHEDULES or getattr(self, name) != fields[name].default
+        }
 
 
 def read_flow_config(data: Mapping[str, object]) -> FlowConfig:
-    """RejectedError names each option that is wrong. A schedule is refused: nothing starts flows by time yet."""
+    """RejectedError names each option that is wrong; also a schedule that never comes from now on."""
     try:
         config = FlowConfig.model_validate(data)
     except ValidationError as error:
         # Without its cause: pydantic's own text repeats what was found.
         raise refuse(error, FlowConfig) from None
-    if config.schedule.strip():
+    schedule = config.parse_schedule()
+    if schedule is not None and not schedule.is_continuous and schedule.next_after(dt.datetime.now(dt.UTC)) is None:
+        raise RejectedError("it does not come any more", field="schedule", hint="Write years that are to come.")
+    for number, window in enumerate(config.windows):
+        if window.start == window.end:
+            raise RejectedError(
+                f"expected another time than the start, {window.start}",
+                field=f"windows[{number}].end",
+                hint="Pause the flow if it is not to run at all.",
+            )
+    if not leave_time([window.daily for window in config.windows]):
         raise RejectedError(
-            "flows can't be scheduled yet",
-            field="schedule",
-            hint="Leave it empty: the flow runs once; start it again by :run, from cron or from Dagster.",
+            "they leave no time of the week", field="windows", hint="Pause the flow if it is not to run at all."
         )
     return config

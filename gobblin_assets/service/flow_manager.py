@@ -5,6 +5,7 @@ tickets in one transaction. The orchestrator sends what is stored. Access is che
 """
 
 import dataclasses
+import datetime as dt
 import hashlib
 import json
 import logging
@@ -18,7 +19,7 @@ from gobblin_assets.model.job_ticket import LogId, TicketSelection, selection_fr
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
-from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
+from gobblin_assets.service.flow_jobs import FlowJobNames, check_continuity, find_log, plan_jobs
 from gobblin_assets.service.flow_store import (
     PAUSED_MESSAGE,
     FlowState,
@@ -189,7 +190,7 @@ class FlowManager:
         spec = _make_spec(config, _FIRST_VERSION if flow is None else _next_version(flow))
         if flow is None:
             names = self._name_jobs(_NOT_STORED, key, (), 0)
-            return self._compiler.explain_flow(spec, names, user.groups)
+            return self._explain(_NOT_STORED, spec, names, user)
         return self._explain_as(user, flow, spec)
 
     def explain_stored(self, user: Requester, key: FlowKey) -> Explanation:
@@ -200,7 +201,14 @@ class FlowManager:
     def _explain_as(self, user: Requester, flow: StoredFlow, spec: FlowSpec) -> Explanation:
         jobs = self._store.list_jobs(flow.flow_id)
         names = self._name_jobs(flow.flow_id, flow.spec.key, jobs, flow.generation)
-        return self._compiler.explain_flow(spec, names, user.groups)
+        return self._explain(flow.flow_id, spec, names, user)
+
+    def _explain(self, flow_id: uuid.UUID, spec: FlowSpec, names: FlowJobNames, user: Requester) -> Explanation:
+        explanation = self._compiler.explain_flow(spec, names, user.groups)
+        if isinstance(explanation.compiled, FlowPlan):
+            check_continuity(spec.config, explanation.compiled)
+        # For people: what starts flows asks the database for the time.
+        return replace(explanation, fires=spec.config.list_next_fires(flow_id, dt.datetime.now(dt.UTC)))
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
         """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
@@ -399,6 +407,8 @@ class FlowManager:
         names = self._name_jobs(flow_id, spec.key, jobs, generation)
         topology = self._topology()
         explanation = self._compiler.compile_flow(spec, names, groups)
+        if isinstance(explanation.compiled, FlowPlan):
+            check_continuity(spec.config, explanation.compiled)
         return _Compiled(explanation, topology, tuple(jobs), generation, spec.template_uris)
 
     def _name_jobs(self, flow_id: uuid.UUID, key: FlowKey, jobs: Sequence[NamedJob], generation: int) -> FlowJobNames:

@@ -4,7 +4,7 @@ A flow that the user may not read does not exist for the user.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,10 +68,22 @@ class GuardedFlows:
         self._rules().check(user, Action.CREATE, key)
         return self._flows.create(user, config, request_key=_own_request_key(user, request_key))
 
-    def update(self, user: User, key: FlowKey, config: FlowConfig, *, if_version: str | None) -> StoredFlow:
+    def update(
+        self,
+        user: User,
+        key: FlowKey,
+        config: FlowConfig,
+        *,
+        if_version: str | None,
+        keeps: Collection[str] = (),
+    ) -> StoredFlow:
+        """``keeps``: the names of options that stay as they are stored, whatever the config has."""
         self._check(user, Action.UPDATE, key)
         check_names_stay(key, config)
         self._check_wish(user, key, config)
+        if keeps:
+            stored = self._flows.get(key).spec.config
+            config = config.model_copy(update={name: getattr(stored, name) for name in keeps})
         return self._flows.update(user, config, if_version)
 
     def patch(

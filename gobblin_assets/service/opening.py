@@ -1,10 +1,12 @@
 """The service as a program opens it: its database, its flows, its compiler, and the loops beside its requests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from sqlalchemy import Engine
 
 from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
@@ -30,6 +32,7 @@ from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJob
 from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
 from gobblin_assets.service.probes import Probes
 from gobblin_assets.service.published_jobs import PublishingJobs
+from gobblin_assets.service.roles import ALL_ROLES, NodeRole
 from gobblin_assets.service.spec_executors.wire_kinds import ExecutorWires
 from gobblin_assets.service.spec_executors.wired_executor import SpecExecutors
 from gobblin_assets.service.template_store import TemplatePack, read_shipped_packs
@@ -71,12 +74,14 @@ def open_service(
     say: Callable[[str], None],
     *,
     kept_days: float = KEPT_DAYS_DEFAULT,
+    roles: Collection[NodeRole] = ALL_ROLES,
 ) -> Iterator[OpenService]:
     """The service over the log of these settings. At the end, writes under way are waited for.
 
     ``topology_file`` None: the topology is in the database, and is changed through the service. ``packs`` are
     published, beside those that are shipped. The schema of the embedded server is upgraded, if necessary; that of
-    another one is only checked. ``kept_days``: tickets are forgotten so long after the ends of their jobs.
+    another one is only checked, and may be one version ahead. ``kept_days``: tickets are forgotten so long after the
+    ends of their jobs. ``roles``: those of this node.
 
     Raises:
         RejectedError: the schema is of another version, the file has no topology, or there is no such compiler.
@@ -87,10 +92,7 @@ def open_service(
     engine = connect(settings, say)
     databases = PostgresTicketLogs(engine, environment)
     try:
-        if settings.database_url is None:
-            schema.upgrade(engine, say, SERVICE_HISTORY)
-        elif (status := schema.read_version(engine, SERVICE_HISTORY)).relation is not schema.SchemaRelation.CURRENT:
-            raise schema.refusal(status, SERVICE_HISTORY)
+        _check_schema(engine, settings, say)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
         catalog = FlowCatalog(store)
         published = PackCatalog(PostgresPackStore(engine))
@@ -126,6 +128,7 @@ def open_service(
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
                 Loop("heartbeats", look_at_executors, HEARTBEATS_LOOK_EVERY_S),
             ],
+            roles,
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
         limited.add_listener(core)
@@ -145,6 +148,20 @@ def open_service(
     finally:
         databases.close()
         engine.dispose()
+
+
+def _check_schema(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
+    """Nodes of this release run beside those of the next one, whose migrations only add."""
+    status = schema.read_version(engine, SERVICE_HISTORY)
+    if schema.is_next(status):
+        say(
+            f"The schema {SERVICE_HISTORY.schema!r} is at version {status.current}, the next one after this package's"
+            f" {status.head}: upgrade the package."
+        )
+    elif settings.database_url is None:
+        schema.upgrade(engine, say, SERVICE_HISTORY)
+    elif status.relation is not schema.SchemaRelation.CURRENT:
+        raise schema.refusal(status, SERVICE_HISTORY)
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:

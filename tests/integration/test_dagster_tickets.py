@@ -2,13 +2,10 @@
 
 from collections.abc import Iterator
 
-import dagster as dg
 import pytest
 
 from gobblin_assets.db.embedded import EmbeddedServer
-from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
-from tests.support.dagster_executor import EXECUTOR, GROUP, ROWS, DagsterExecutor, run_dagster_executor
+from tests.support.dagster_executor import DagsterExecutor, run_dagster_executor
 from tests.support.database_pool import DatabasePool
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=3)]

@@ -121,6 +121,7 @@ class ExplanationBody(BaseModel):
     untaken: list[UntakenBody]
     newer: list[NewerPackBody]
     notes: list[str]
+    next_fires: list[dt.datetime] = Field(description="When the schedule next starts the flow, in the flow's zone.")
 
 
 class ProbeBody(BaseModel):
@@ -396,6 +397,7 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
         ],
         newer=[NewerPackBody(pack=each.pack, pinned=each.pinned, newest=each.newest) for each in explanation.newer],
         notes=list(explanation.notes),
+        next_fires=list(explanation.fires),
     )
 
 
