@@ -4,6 +4,7 @@ A sender makes the id of a ticket. So a ticket that is sent again after a lost a
 was changed under its id is refused.
 """
 
+import datetime as dt
 import hashlib
 import json
 import re
@@ -69,7 +70,8 @@ class TicketSelection:
     """The datasets and partitions that a run is asked for. ``ranges``: (first, last), both included.
 
     No ``datasets``: all. Neither ``partitions`` nor ``ranges``: each dataset that has no partitions, and of the others
-    at most ``missing_max`` partitions that are over and not published, the oldest first.
+    at most ``missing_max`` partitions that are over and not published, the oldest first. ``begun_by``, aware: only
+    those that were over then, whenever the run begins.
     """
 
     datasets: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class TicketSelection:
     ranges: tuple[tuple[str, str], ...] = ()
     mode: Mode = Mode.AUTO
     missing_max: int = MISSING_MAX_DEFAULT
+    begun_by: dt.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +148,15 @@ class SentTicket:
 
 
 def selection_to_json(selection: TicketSelection) -> dict[str, object]:
+    # Selections without this time are as they were before there was any, and so are the digests of their tickets.
+    fired = {} if selection.begun_by is None else {"begun_by": selection.begun_by.astimezone(dt.UTC).isoformat()}
     return {
         "datasets": list(selection.datasets),
         "partitions": list(selection.partitions),
         "ranges": [list(each) for each in selection.ranges],
         "mode": selection.mode.value,
         "missing_max": selection.missing_max,
+        **fired,
     }
 
 
@@ -171,6 +177,7 @@ def selection_from_json(data: object, field_name: str = "selection") -> TicketSe
         ranges=tuple(ranges),
         mode=read.word("mode", Mode, Mode.AUTO),
         missing_max=missing_max,
+        begun_by=read.time_or_none("begun_by"),
     )
 
 
@@ -366,6 +373,18 @@ class _Fields:
         except ValueError:
             expected = ", ".join(each.value for each in kind)
             raise self.refuse(name, f"expected one of {expected}; found {value!r:.80}", "Correct it.") from None
+
+    def time_or_none(self, name: str) -> dt.datetime | None:
+        value = self.text_or_none(name)
+        if value is None:
+            return None
+        try:
+            found = dt.datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+        if found is None or found.tzinfo is None:
+            raise self.refuse(name, f"expected a time with its zone, found {value!a:.80}", "Correct it.")
+        return found.astimezone(dt.UTC)
 
     def uuid_or_none(self, name: str) -> uuid.UUID | None:
         value = self._data.get(name)

@@ -10,9 +10,12 @@ from typing import Final
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.roles import ALL_ROLES, NodeRole, find_place, takes_loop
+from gobblin_assets.service.schedule_store import LAUNCHER
+from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import Topology
 
@@ -23,6 +26,8 @@ ORCHESTRATOR_LOOK_EVERY_S: Final = 0.5
 MONITOR_LOOK_EVERY_S: Final = 0.5
 PENDING_LOOK_EVERY_S: Final = 60.0
 RESTARTS_LOOK_EVERY_S: Final = 1.0
+SCHEDULER_LOOK_EVERY_S: Final = 0.5
+LAUNCHER_LOOK_EVERY_S: Final = 0.5
 REPORTS_REST_S: Final = 0.1
 STOP_WAIT_S_MAX: Final = 30.0
 
@@ -63,8 +68,9 @@ class _Woken:
 class CoreServices:
     """The loops of one node, each in a thread of its own.
 
-    The orchestrator looks at once when a flow was stored, and pending flows are compiled when the topology changed or
-    a pack was published. A node of some ``roles`` has the loops of these, and those of the catalogs.
+    The orchestrator looks at once when a flow was stored, and pending flows and executions are compiled when the
+    topology changed or a pack was published. A node of some ``roles`` has the loops of these, and those of the
+    catalogs.
 
     Loops begin in the order of roles, behind the catalogs, and end the other way round: what is begun late is not
     stopped by the end of what it needs.
@@ -76,6 +82,8 @@ class CoreServices:
         flows: FlowManager,
         orchestrator: Orchestrator,
         monitor: Monitor,
+        scheduler: Scheduler,
+        launcher: Launcher,
         more: Sequence[Loop] = (),
         roles: Collection[NodeRole] = ALL_ROLES,
     ) -> None:
@@ -88,13 +96,16 @@ class CoreServices:
             Loop("orchestrator", orchestrator.look, ORCHESTRATOR_LOOK_EVERY_S, wake=self._stored),
             Loop(MONITOR, self._read_reports, MONITOR_LOOK_EVERY_S, REPORTS_REST_S),
             Loop("restarts", flows.restart_drained, RESTARTS_LOOK_EVERY_S),
-            Loop("pending flows", flows.compile_pending, PENDING_LOOK_EVERY_S, wake=self._topology_changed),
+            Loop("pending flows", self._compile_pending, PENDING_LOOK_EVERY_S, wake=self._topology_changed),
+            Loop("scheduler", scheduler.look, SCHEDULER_LOOK_EVERY_S),
+            Loop(LAUNCHER, self._launch, LAUNCHER_LOOK_EVERY_S),
             *more,
         )
         self._loops = sorted(
             (loop for loop in loops if takes_loop(loop.name, roles)), key=lambda loop: find_place(loop.name)
         )
         self._monitor = monitor
+        self._launcher = launcher
         self._threads = [
             threading.Thread(target=self._repeat, args=(loop,), name=loop.name, daemon=True) for loop in self._loops
         ]
@@ -119,6 +130,15 @@ class CoreServices:
         # A job that has ended may be what the next one waits for.
         if self._monitor.look():
             self._stored.set()
+
+    def _launch(self) -> None:
+        if self._launcher.look():
+            self._stored.set()
+
+    def _compile_pending(self) -> None:
+        self._flows.compile_pending()
+        self._launcher.wake()
+        self.wake(LAUNCHER)
 
     def on_topology(self, _topology: Topology) -> None:
         """Who changed it does not wait for pending flows. The compiler heard of it first."""

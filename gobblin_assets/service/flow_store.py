@@ -61,8 +61,8 @@ class StoredFlow:
 
     ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's last change of it.
     ``runs_when_able``: a PENDING flow runs as soon as it can. ``restarts``: it runs once its workers, whose end was
-    asked for by a new version, have ended. ``generation``: how many times it was replanned.
-    ``plan``: of a flow that this call compiled, else None.
+    asked for by a new version, have ended. ``generation``: how many times it was replanned. ``next_fire_at``: the next
+    slot of its schedule. ``plan``: of a flow that this call compiled, else None.
     """
 
     flow_id: uuid.UUID
@@ -76,6 +76,7 @@ class StoredFlow:
     generation: int = 0
     runs_when_able: bool = False
     restarts: bool = False
+    next_fire_at: dt.datetime | None = None
     plan: FlowPlan | None = None
 
 

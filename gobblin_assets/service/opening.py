@@ -20,6 +20,7 @@ from gobblin_assets.service.executor_limits import LimitedTopology
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
+from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
@@ -29,10 +30,12 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
 from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
+from gobblin_assets.service.postgres.schedules import PostgresScheduleStore
 from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
 from gobblin_assets.service.probes import Probes
 from gobblin_assets.service.published_jobs import PublishingJobs
 from gobblin_assets.service.roles import ALL_ROLES, NodeRole
+from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.spec_executors.wire_kinds import ExecutorWires
 from gobblin_assets.service.spec_executors.wired_executor import SpecExecutors
 from gobblin_assets.service.template_store import TemplatePack, read_shipped_packs
@@ -94,6 +97,7 @@ def open_service(
     try:
         _check_schema(engine, settings, say)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
+        schedules = PostgresScheduleStore(engine)
         catalog = FlowCatalog(store)
         published = PackCatalog(PostgresPackStore(engine))
         _publish_all(published, packs, say)
@@ -121,6 +125,8 @@ def open_service(
             flows,
             Orchestrator(executions, logs),
             Monitor(executions, logs),
+            Scheduler(schedules),
+            Launcher(schedules, store, flows.compiling, flows.writes),
             [
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),

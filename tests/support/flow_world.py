@@ -15,11 +15,14 @@ from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow, PlannedJob
+from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.schedules import PostgresScheduleStore
+from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import ENDED, FlowStatus
 from gobblin_assets.service.topology import (
@@ -147,6 +150,9 @@ class FlowWorld:
         self.flows = FlowManager(self.catalog, self.store, self.compiler, lambda: self.compiler.topology, self.logs)
         self.orchestrator = Orchestrator(self.executions, self.logs)
         self.monitor = Monitor(self.executions, self.logs)
+        self.schedules = PostgresScheduleStore(self.engine)
+        self.scheduler = Scheduler(self.schedules)
+        self.launcher = Launcher(self.schedules, self.store, self.flows.compiling, self.flows.writes)
         self.executor = PlayedExecutor(self.engine)
 
     def step(self) -> None:
