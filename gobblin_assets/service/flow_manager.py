@@ -175,6 +175,7 @@ class FlowManager:
         explanation = self._compiler.explain_flow(spec, names, user.groups)
         if isinstance(explanation.compiled, FlowPlan):
             check_continuity(spec.config, explanation.compiled)
+            self.compiling.check_workers(flow_id, explanation.compiled)
         # For people: what starts flows asks the database for the time.
         return replace(explanation, fires=spec.config.list_next_fires(flow_id, dt.datetime.now(dt.UTC)))
 

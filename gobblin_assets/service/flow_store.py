@@ -266,6 +266,10 @@ class FlowStore(Protocol):
         """Not those before a replan."""
         ...
 
+    def count_workers(self, executor: str, *, without: uuid.UUID) -> int:
+        """The workers of open executions at the executor. ``without``: none of this flow."""
+        ...
+
     def find_job_log(self, job_name: str) -> LogId | None:
         """The log that a job of any flow publishes through, also before a replan; None: no flow launched such a job."""
         ...

@@ -143,7 +143,7 @@ def open_service(
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
-            executors = SpecExecutors(lambda: limited.topology, logs, healths, jobs)
+            executors = SpecExecutors(limited, logs, healths, jobs)
             yield OpenService(flows, jobs, logs, catalog, managed, topologies, published, probes, executors)
         finally:
             listener.stop()

@@ -230,6 +230,12 @@ _JOBS = text("""
      WHERE j.flow_id = :flow_id ORDER BY j.node
 """)
 
+_COUNT_WORKERS = text("""
+    SELECT count(*) FROM gobblin_service.flow_execution x JOIN gobblin_service.job_execution j USING (execution_id)
+     WHERE x.ended_at IS NULL AND x.flow_id <> :without
+       AND j.ended_at IS NULL AND j.executor = :executor AND j.ticket ->> 'shape' = 'worker'
+""")
+
 _JOB_LOG = text("SELECT log_id FROM gobblin_service.flow_job WHERE job_name = :job_name")
 
 _OPEN = text("""
@@ -403,6 +409,10 @@ class PostgresFlowStore:
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
         return [NamedJob(row.node, row.job_name, binding_of(row), row.is_retired) for row in rows]
+
+    def count_workers(self, executor: str, *, without: uuid.UUID) -> int:
+        asked = {"executor": executor, "without": without}
+        return int(self._read("count workers", lambda c: c.execute(_COUNT_WORKERS, asked).scalar_one()))
 
     def find_job_log(self, job_name: str) -> LogId | None:
         found = self._read("find a job's log", lambda c: c.execute(_JOB_LOG, {"job_name": job_name}).scalar())

@@ -15,11 +15,12 @@ from typing import Any, Final, TypeVar
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
 from gobblin_assets.service.executor_health import ExecutorHealth, ExecutorHealths
+from gobblin_assets.service.executor_limits import LimitedTopology
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.published_jobs import PastExecution, PublishingJobs
 from gobblin_assets.service.spec_executors.spec_executor import SpecExecutor
 from gobblin_assets.service.ticket_logs import TicketLogs
-from gobblin_assets.service.topology import Topology, TopologySpec
+from gobblin_assets.service.topology import ExecutorSpec, TopologySpec
 
 CALL_WAIT_S_MAX: Final = 10.0
 """So long a caller waits. The call goes on, and what it sends may arrive: it is sent again, and is the same ticket."""
@@ -113,9 +114,10 @@ class WiredJobs:
 
 @dataclass(frozen=True, slots=True)
 class WiredExecutor(WiredJobs):
-    """``SpecExecutor`` of an executor in the topology."""
+    """``SpecExecutor`` of an executor in the topology. ``spec``: as it is written; ``usable``: as far as it can."""
 
     spec: TopologySpec
+    usable: ExecutorSpec
     healths: ExecutorHealths
     jobs: PublishingJobs
 
@@ -132,7 +134,7 @@ class WiredExecutor(WiredJobs):
         return _done(self.healths.get(self.executor))
 
     def get_capabilities(self) -> Future[frozenset[str]]:
-        return _done(self.spec.executor.capabilities)
+        return _done(self.usable.capabilities)
 
     def list_jobs(self) -> Future[Sequence[PastExecution]]:
         # The service's own database has them.
@@ -147,9 +149,9 @@ def _done(value: T) -> Future[T]:
 
 @dataclass(frozen=True, slots=True)
 class SpecExecutors:
-    """The executors of a topology, limited by what they can do. ``topology``: that of now."""
+    """The executors of a topology, by name."""
 
-    topology: Callable[[], Topology]
+    limited: LimitedTopology
     logs: TicketLogs
     healths: ExecutorHealths
     jobs: PublishingJobs
@@ -157,9 +159,11 @@ class SpecExecutors:
 
     def get(self, name: str) -> SpecExecutor:
         """SpecNotFoundError: there is none of the name."""
-        spec = self.topology().executors.get(name)
+        spec = self.limited.source.executors.get(name)
         if spec is None:
             raise SpecNotFoundError(
                 f"there is no executor {name[:200]!a}", field="executor", hint="Look at the topology."
             )
-        return WiredExecutor(name, spec.executor.way, self.logs, self.calls, spec, self.healths, self.jobs)
+        usable = self.limited.topology.executors.get(name, spec).executor
+        way = spec.executor.way
+        return WiredExecutor(name, way, self.logs, self.calls, spec, usable, self.healths, self.jobs)
