@@ -84,6 +84,7 @@ class Failpoint(StrEnum):
     PENDING_LAUNCHED = "pending_launched"
     SEND_BEGUN = "send_begun"
     SEND_MARKED = "send_marked"
+    MOVE_BEGUN = "move_begun"
     CANCEL_MARKED = "cancel_marked"
     REPORTS_READ = "reports_read"
     REPORTS_FOLDED = "reports_folded"

@@ -17,6 +17,7 @@ from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
 from gobblin_assets.service.executor_health import ExecutorHealths
 from gobblin_assets.service.executor_limits import LimitedTopology
+from gobblin_assets.service.executor_watch import ExecutorWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
@@ -24,6 +25,7 @@ from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
+from gobblin_assets.service.placement import Placement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
@@ -46,6 +48,7 @@ from gobblin_assets.settings import Settings
 
 PROBES_LOOK_EVERY_S: Final = 10.0
 HEARTBEATS_LOOK_EVERY_S: Final = 3.0
+EXECUTORS_LOOK_EVERY_S: Final = 1.0
 FORGET_EVERY_S: Final = 3600.0
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
@@ -120,10 +123,11 @@ def open_service(
             limited.apply_health()
 
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
+        placement = Placement(lambda: limited.topology, healths.get)
         core = CoreServices(
             catalog,
             flows,
-            Orchestrator(executions, logs),
+            Orchestrator(executions, logs, placement),
             Monitor(executions, logs),
             Scheduler(schedules),
             Launcher(schedules, store, flows.compiling, flows.writes),
@@ -133,6 +137,7 @@ def open_service(
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
                 Loop("heartbeats", look_at_executors, HEARTBEATS_LOOK_EVERY_S),
+                Loop("executors", ExecutorWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],
             roles,
         )
