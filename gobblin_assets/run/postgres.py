@@ -15,6 +15,7 @@ from gobblin_assets.state.postgres import (
     PostgresSinkWindowStore,
     PostgresSinkWorkerStore,
 )
+from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.reports import PostgresReportStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 
@@ -35,4 +36,5 @@ def open_stores(engine: Engine) -> Stores:
         sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),
         tickets=PostgresTicketStore(engine),
+        heartbeats=PostgresHeartbeatStore(engine),
     )
