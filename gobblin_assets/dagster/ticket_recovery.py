@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import dagster as dg
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.commit.recovery import SweepBounds
@@ -58,9 +58,9 @@ _KEY_DIGITS: Final = 32
 
 
 class TicketRecoveryConfig(dg.Config):
-    """Run configuration of the recovery job of tickets. ``jobs``: the names of the jobs to recover."""
+    """Run configuration of the recovery job of tickets. ``jobs``: their names; of a run that only reports, none."""
 
-    jobs: list[str]
+    jobs: list[str] = Field(default_factory=list)
 
 
 def build_ticket_recovery_job() -> dg.JobDefinition:
