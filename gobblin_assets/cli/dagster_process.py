@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.answering import answer_beside
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.reporting import report_what_waits
@@ -61,6 +62,8 @@ def dagster(executor: str | None, arguments: Sequence[str]) -> None:
     _report_what_waits()
     if settings.database_url is None:
         supervise(settings.home, say)
+    if executor is not None and _has_daemon(arguments):
+        answer_beside(executor, say)
     # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.
     sys.argv = ["dagster", *arguments]
     runpy.run_module("dagster", run_name="__main__", alter_sys=True)

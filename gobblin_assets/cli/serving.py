@@ -121,7 +121,7 @@ def serve(
         parts = ServedParts(
             flows=flows,
             probes=GuardedProbes(opened.probes, flows, rules),
-            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules),
+            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules, lambda: opened.topology_catalog.topology),
             executors=GuardedExecutors(opened.executors, rules),
             topologies=opened.topology,
             rules=rules,

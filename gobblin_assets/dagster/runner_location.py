@@ -15,7 +15,12 @@ from typing import Final
 import dagster as dg
 
 from gobblin_assets.dagster.environment import resources_from_environment
-from gobblin_assets.dagster.ticket_runs import build_tickets_job
+from gobblin_assets.dagster.ticket_recovery import (
+    build_ticket_recovery_job,
+    build_ticket_recovery_sensor,
+    build_ticket_reporting_sensor,
+)
+from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, build_tickets_job
 from gobblin_assets.dagster.ticket_sensors import build_job_monitor
 from gobblin_assets.errors import RejectedError
 
@@ -23,15 +28,19 @@ EXECUTOR_VARIABLE: Final = "GOBBLIN_EXECUTOR"
 
 
 def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
-    """The job and the sensor of one executor, with their resources. RejectedError if none is named."""
+    """The jobs and sensors of one executor, with their resources. RejectedError if none is named."""
     executor = environment.get(EXECUTOR_VARIABLE)
     if not executor:
         raise RejectedError(
             "is not set", field=EXECUTOR_VARIABLE, hint="Set it to a name of the service's topology, such as lake."
         )
     return dg.Definitions(
-        jobs=[build_tickets_job()],
-        sensors=[build_job_monitor(executor)],
+        jobs=[build_tickets_job(), build_ticket_recovery_job()],
+        sensors=[
+            build_job_monitor(executor),
+            build_ticket_recovery_sensor({TICKETS_JOB}),
+            build_ticket_reporting_sensor(),
+        ],
         resources=resources_from_environment([], environment),
         executor=dg.in_process_executor,
     )

@@ -9,8 +9,10 @@ them for long keeps the others no longer: they are asked for anew, and whoever c
 """
 
 import datetime as dt
+import hashlib
 import json
 import os
+import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ from uuid import UUID
 
 import dagster as dg
 
+from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
 from gobblin_assets.dagster.sink_sensor import SINK_TAG
@@ -45,6 +48,7 @@ PATIENCE_S: Final = 60.0
 AHEAD: Final = 2
 """For each slot of the instance, so many runs are asked for: one of them waits in Dagster's queue."""
 
+_DIGEST_DIGITS: Final = 12
 _LISTED_MAX: Final = 500
 _RUNS_READ_MAX: Final = 500
 
@@ -103,10 +107,14 @@ class MonitorTick:
 
     def settle(self) -> None:
         """End what needs no run: attempts of runs that have ended, tickets that are cancelled, and those used up."""
-        for held in self.stores.tickets.list_held(self.executor):
-            run_id = find_owner_run(held.owner)
+        held = [(each.claim, find_owner_run(each.owner)) for each in self.stores.tickets.list_held(self.executor)]
+        # A run that died with its code server is told to Dagster here. One with a claim that lives, works.
+        working = {run_id for _claim, run_id in held if run_id is not None}
+        lost = report_lost_runs(self.instance, [TICKETS_JOB], (), working.intersection, self.now)
+        self.said += [f"the run {run_id} has ended: its process is gone" for run_id in lost]
+        for claim, run_id in held:
             if run_id is not None:
-                self._end_if_dead(held.claim, run_id)
+                self._end_if_dead(claim, run_id)
         for ticket in self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX):
             if ticket.verb is TicketVerb.CANCEL:
                 self.stores.tickets.settle_cancel(ticket.ticket_id)
@@ -141,9 +149,8 @@ class MonitorTick:
 
     def _list_kept(self, run: dg.DagsterRun, since_s: float | None) -> Sequence[TicketId]:
         """The tickets that are left to a run that has not ended."""
-        tickets = read_tickets(run)
         is_late = since_s is not None and self.now.timestamp() - since_s > PATIENCE_S
-        return [] if is_late and len(tickets) > 1 else tickets
+        return [] if is_late else read_tickets(run)
 
     def _ask(self, packs: Sequence[Pack], room: int) -> list[dg.RunRequest]:
         ended = self._find_ended([each.first for each in packs])
@@ -215,7 +222,8 @@ def describe_instance(executor: str, pack_max: int, instance: dg.DagsterInstance
     queue = instance.get_concurrency_config().run_queue_config
     limits = [] if queue is None else queue.tag_concurrency_limits
     workers = [each["limit"] for each in limits if each["key"] == SINK_TAG and "value" not in each]
-    owner, log_id = f"dagster:{instance.run_storage.get_run_storage_id()}", stores.tickets.find_log_id()
+    home = hashlib.sha256(instance.root_directory.encode()).hexdigest()[:_DIGEST_DIGITS]
+    owner, log_id = f"{socket.gethostname()}:dagster:{home}", stores.tickets.find_log_id()
     now_s = time.time()
     return replace(
         describe_executor(executor, owner, log_id, find_slots(instance), os.environ),

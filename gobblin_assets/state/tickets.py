@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from gobblin_assets.errors import ErrorFamily
-from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketShape, TicketVerb
+from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
@@ -164,6 +164,14 @@ class TicketOutput:
     attempt: int
     lines: str
     updated_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LastTicket:
+    """The last ticket of a job. ``is_delete``: the job has been removed, and what it published is there."""
+
+    ticket_id: TicketId
+    is_delete: bool
 
 
 class TicketStore(Protocol):
@@ -314,4 +322,12 @@ class TicketStore(Protocol):
 
     def list_outputs(self, ticket_id: TicketId, *, limit: int) -> Sequence[TicketOutput]:
         """Of the ticket's attempts, the latest first."""
+        ...
+
+    def list_last_tickets(self) -> Mapping[JobName, LastTicket | None]:
+        """Of each job that tickets brought here; None: all of its tickets are forgotten."""
+        ...
+
+    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
+        """The jobs of these tickets, without those that are forgotten or that this release can't read."""
         ...

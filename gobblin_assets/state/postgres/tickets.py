@@ -19,6 +19,7 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
+    JobTicket,
     LogId,
     SentTicket,
     TicketId,
@@ -29,6 +30,7 @@ from gobblin_assets.model.job_ticket import (
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.postgres import waiting_tickets
+from gobblin_assets.state.postgres.ticket_jobs import list_last_tickets, load_ticket_jobs
 from gobblin_assets.state.tickets import (
     LONG_LIFE_S,
     PASSING,
@@ -39,6 +41,7 @@ from gobblin_assets.state.tickets import (
     Claim,
     FoundProbe,
     HeldClaim,
+    LastTicket,
     OpenTicket,
     TicketOutput,
     TicketReport,
@@ -506,6 +509,12 @@ class PostgresTicketStore:
         arguments = {"ticket_id": ticket_id, "limit": limit}
         rows = self._do("read what processes said", lambda c: c.execute(_OUTPUTS, arguments).all())
         return [TicketOutput(row.attempt, row.lines, row.updated_at) for row in rows]
+
+    def list_last_tickets(self) -> Mapping[JobName, LastTicket | None]:
+        return self._do("list the last tickets", list_last_tickets)
+
+    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
+        return self._do("load the jobs of tickets", lambda c: load_ticket_jobs(c, ticket_ids))
 
     def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         return transact(self._engine, name, body, committed=committed, tries=self._tries)
