@@ -11,7 +11,12 @@ from operator import itemgetter
 from typing import Any, Final
 
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
-from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connection, read_sink_datasets, run_worker
+from gobblin_assets.jobs.sink.running import (
+    find_spark_needs,
+    open_log_connection,
+    read_sink_datasets,
+    work_beside_others,
+)
 from gobblin_assets.jobs.sink.sink_ports import SinkSpark
 from gobblin_assets.jobs.sink.stream_status import DatasetStatus, find_stream_status, open_copied_logs
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
@@ -22,6 +27,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.sinks import sum_lags
+from gobblin_assets.tickets.interruption import Surroundings
 
 PROGRESS_S: Final = 10.0
 DRAIN_S_MAX: Final = 600.0
@@ -40,6 +46,7 @@ def run_worker_ticket(
     say: Callable[[str], None],
     stop: StopRequest,
     report_progress: Callable[[Mapping[str, Any]], None],
+    around: Surroundings,
 ) -> str:
     """Do what the ticket says until it is done, or ``stop`` is made. Returns what was done, as a sentence.
 
@@ -57,8 +64,10 @@ def run_worker_ticket(
         return "no worker lives, and the source keeps nothing for the job"
     if find_spark_needs(job, specs):
         spark.get_session(job)
-    with _reporting(lambda: report_progress(describe_progress(job, specs, stores)), stop, say):
-        run_worker(job, stop.wait, datasets=sent.selection.datasets, spark=spark, say=say, run_id=run_id)
+    with around.heed(), _reporting(lambda: report_progress(describe_progress(job, specs, stores)), stop, say):
+        work_beside_others(
+            *(job, specs, stores, stop.wait, say, spark), dagster_run_id=around.dagster_run_id, run_id=run_id
+        )
     return "drained"
 
 
