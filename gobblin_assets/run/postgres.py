@@ -17,6 +17,7 @@ from gobblin_assets.state.postgres import (
 )
 from gobblin_assets.state.postgres.reports import PostgresReportStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.postgres.worker_tickets import PostgresWorkerTicketStore
 
 
 def open_stores(engine: Engine) -> Stores:
@@ -35,4 +36,5 @@ def open_stores(engine: Engine) -> Stores:
         sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),
         tickets=PostgresTicketStore(engine),
+        worker_tickets=PostgresWorkerTicketStore(engine),
     )

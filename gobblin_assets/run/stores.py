@@ -13,6 +13,7 @@ from gobblin_assets.state.rate_shares import RateShareStore
 from gobblin_assets.state.reports import ReportStore
 from gobblin_assets.state.sinks import SinkWindowStore, SinkWorkerStore
 from gobblin_assets.state.tickets import TicketStore
+from gobblin_assets.state.worker_tickets import WorkerTicketStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,4 @@ class Stores:
     sink_windows: SinkWindowStore
     rate_shares: RateShareStore
     tickets: TicketStore
+    worker_tickets: WorkerTicketStore

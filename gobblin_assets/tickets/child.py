@@ -3,14 +3,14 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Final
 
 from gobblin_assets.errors import FencedError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim
-from gobblin_assets.tickets.interruption import NO_SURROUNDINGS, Interruption, Surroundings
+from gobblin_assets.tickets.interruption import Interruption
 from gobblin_assets.tickets.ticket_run import describe_end, report_missed, run_claimed
 
 _SAID: Final = {
@@ -28,22 +28,9 @@ def run_attempt(
     ``pipe``: the descriptor of a pipe whose other end is the executor's.
     """
     interruption = Interruption()
-    return run_heeded(claim, stores, open_spark, say, interruption, _heeding(interruption, pipe))
-
-
-def run_heeded(
-    claim: Claim,
-    stores: Stores,
-    open_spark: Callable[[], AnnouncedEngine],
-    say: Callable[[str], None],
-    interruption: Interruption,
-    heeding: AbstractContextManager[None],
-    around: Surroundings = NO_SURROUNDINGS,
-) -> AttemptEnd | None:
-    """Run the attempt while ``heeding``, which makes the interruption. None: it may report no more."""
     try:
-        with heeding:
-            return run_claimed(claim, stores, open_spark, say, interruption, around)
+        with _heeding(interruption, pipe):
+            return run_claimed(claim, stores, open_spark, say, interruption)
     except FencedError as error:
         say(str(error))
         return None

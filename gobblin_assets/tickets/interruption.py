@@ -8,9 +8,7 @@ group of processes sends it, drains.
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -27,20 +25,6 @@ ORPHAN_GRACE_S: Final = 20.0
 EXIT_ORPHANED: Final = 75
 
 _ENDS: Final = {CANCELLING: AttemptEnd.CANCELLED, DRAINING: AttemptEnd.DRAINED, b"": AttemptEnd.DIED}
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the process of an attempt is besides. ``dagster_run_id``: the Dagster run that it is, if it is one.
-
-    ``heed`` makes it heed the signals that stop it, once whatever takes signals for itself has been opened.
-    """
-
-    dagster_run_id: str | None = None
-    heed: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-NO_SURROUNDINGS: Final = Surroundings()
 
 
 class Interruption:

@@ -29,7 +29,7 @@ from gobblin_assets.run.runner import owner_text, run_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_parsing import parse_any_job
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
-from gobblin_assets.tickets.interruption import NO_SURROUNDINGS, Interruption, Surroundings
+from gobblin_assets.tickets.interruption import Interruption
 from gobblin_assets.tickets.ticket_selection import select_of_ticket
 
 REPORTED_BY: Final = "gobblin-assets executor"
@@ -55,7 +55,6 @@ def run_claimed(
     open_spark: Callable[[], AnnouncedEngine],
     say: Callable[[str], None],
     interruption: Interruption,
-    around: Surroundings = NO_SURROUNDINGS,
 ) -> AttemptEnd:
     """Run the ticket's job to its end, and report that. What the job's own code raises ends the attempt as FAILED.
 
@@ -71,12 +70,11 @@ def run_claimed(
         deletes = sent.verb is TicketVerb.DELETE
         # Told before it takes a lease: the executor ends the leases of a run whose process has died.
         run_id = RunId(SystemClock().new_id())
-        of_dagster = {} if around.dagster_run_id is None else {"dagster_run_id": around.dagster_run_id}
-        reports.append(TicketReportKind.RUNNING, {"owner": owner_text(), "run_id": str(run_id), **of_dagster})
+        reports.append(TicketReportKind.RUNNING, {"owner": owner_text(), "run_id": str(run_id)})
         if sent.question is not None:
             end, details = _answer(sent, sent.question, stores, open_spark, say)
         elif goes_on:
-            end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports, around)
+            end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports)
         else:
             end, details = _describe_end(_run(sent, run_id, stores, open_spark, say, reports))
     except FencedError:
@@ -203,7 +201,6 @@ def _work(
     say: Callable[[str], None],
     interruption: Interruption,
     reports: _Reports,
-    around: Surroundings,
 ) -> tuple[AttemptEnd, dict[str, Any]]:
     from gobblin_assets.tickets.ticket_worker import run_worker_ticket  # noqa: PLC0415  it imports PySpark
 
@@ -211,7 +208,7 @@ def _work(
         reports.append(TicketReportKind.PROGRESS, details)
 
     interruption.is_graceful = True
-    done = run_worker_ticket(sent, run_id, stores, open_spark(), say, interruption.stop, report_progress, around)
+    done = run_worker_ticket(sent, run_id, stores, open_spark(), say, interruption.stop, report_progress)
     if interruption.end is not None:
         raise KeyboardInterrupt
     return AttemptEnd.COMPLETE, describe_end(done)

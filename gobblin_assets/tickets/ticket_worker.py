@@ -27,7 +27,6 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
 from gobblin_assets.state.sinks import sum_lags
-from gobblin_assets.tickets.interruption import Surroundings
 
 PROGRESS_S: Final = 10.0
 DRAIN_S_MAX: Final = 600.0
@@ -46,11 +45,11 @@ def run_worker_ticket(
     say: Callable[[str], None],
     stop: StopRequest,
     report_progress: Callable[[Mapping[str, Any]], None],
-    around: Surroundings,
+    dagster_run_id: str | None = None,
 ) -> str:
     """Do what the ticket says until it is done, or ``stop`` is made. Returns what was done, as a sentence.
 
-    ``run_id``: of the worker that it starts.
+    ``run_id``: of the worker that it starts; ``dagster_run_id``: of the Dagster run that the worker is, if it is one.
 
     FencedError by ``report_progress``: the attempt is not the last one any more, and the worker ends.
     """
@@ -64,10 +63,8 @@ def run_worker_ticket(
         return "no worker lives, and the source keeps nothing for the job"
     if find_spark_needs(job, specs):
         spark.get_session(job)
-    with around.heed(), _reporting(lambda: report_progress(describe_progress(job, specs, stores)), stop, say):
-        work_beside_others(
-            *(job, specs, stores, stop.wait, say, spark), dagster_run_id=around.dagster_run_id, run_id=run_id
-        )
+    with _reporting(lambda: report_progress(describe_progress(job, specs, stores)), stop, say):
+        work_beside_others(*(job, specs, stores, stop.wait, say, spark), dagster_run_id=dagster_run_id, run_id=run_id)
     return "drained"
 
 

@@ -207,6 +207,7 @@ class Runner:
             sink_workers=SimSinkWorkerStore(db),
             rate_shares=SimRateShareStore(db),
             tickets=_UNREACHED,
+            worker_tickets=_UNREACHED,
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
 
