@@ -259,10 +259,7 @@ def sent_ticket_from_json(data: object) -> SentTicket:
     """The same, back. RejectedError names the field."""
     read = _Fields(data, "", SentTicket)
     verb = read.word("verb", TicketVerb, None)
-    executor = read.text("executor")
-    if _EXECUTOR_NAME.fullmatch(executor) is None:
-        hint = "Use at most 128 letters, digits and . _ -, and begin with a letter or digit."
-        raise read.refuse("executor", f"expected an executor's name, found {executor!a:.200}", hint)
+    executor = require_executor_name(read.text("executor"), field=read.name_of("executor"))
     ticket, cancels, log_id = read.get("ticket", None), read.uuid_or_none("cancels"), read.uuid_or_none("log_id")
     ticket_id = read.uuid_or_none("ticket_id")
     if ticket_id is None:
@@ -293,6 +290,17 @@ def sent_ticket_from_json(data: object) -> SentTicket:
     )
 
 
+def require_executor_name(name: str, *, field: str) -> str:
+    """The name. RejectedError if no executor can be called so."""
+    if _EXECUTOR_NAME.fullmatch(name) is None:
+        raise RejectedError(
+            f"expected an executor's name, found {name!a:.200}",
+            field=field,
+            hint="Use at most 128 letters, digits and . _ -, and begin with a letter or digit.",
+        )
+    return name
+
+
 def _require_shape(read: "_Fields", verb: TicketVerb, ticket: JobTicket) -> None:
     if ticket.shape is TicketShape.RUN and verb not in (TicketVerb.ADD, TicketVerb.PROBE):
         raise read.refuse("verb", f"{verb} is for workers, and {ticket.uri} is a run", "Send ADD, or CANCEL.")
@@ -313,8 +321,11 @@ class _Fields:
         if unknown:
             raise self.refuse(unknown[0][:80], "is not known here", f"Known are: {', '.join(known)}.")
 
+    def name_of(self, name: str) -> str:
+        return f"{self._name}.{name}" if self._name else name
+
     def refuse(self, name: str, message: str, hint: str) -> RejectedError:
-        return RejectedError(message, field=f"{self._name}.{name}" if self._name else name, hint=hint)
+        return RejectedError(message, field=self.name_of(name), hint=hint)
 
     def get(self, name: str, default: object) -> Any:
         return self._data.get(name, default)

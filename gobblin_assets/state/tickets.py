@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from gobblin_assets.errors import ErrorFamily
-from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketVerb
+from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
@@ -44,6 +44,10 @@ PROBE_KEPT_S: Final = 24 * 3_600.0
 
 PROBES_OPEN_MAX: Final = 20
 """Of one executor: so many questions may wait for their answers."""
+
+
+LONG_RUN_S: Final = 30.0
+LONG_RUNS: Final = 5
 
 
 class TicketReportKind(StrEnum):
@@ -93,6 +97,28 @@ class Claim:
 
     ticket_id: TicketId
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTicket:
+    """What decides with which other tickets one may share a run. ``uri``: of its job.
+
+    ``needs``: equal for jobs whose sources and places need the same of Spark. ``is_long``: one of the last LONG_RUNS
+    runs of its job took longer than LONG_RUN_S.
+    """
+
+    uri: str
+    shape: TicketShape
+    needs: str
+    is_long: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that lives, and who made it."""
+
+    claim: Claim
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +185,14 @@ class TicketStore(Protocol):
         """Those that cancel others first, then those that wait for no slot, ADD last; of each, the oldest first."""
         ...
 
+    def describe_waiting(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
+        """Of those of these tickets that have a job to run."""
+        ...
+
+    def list_held(self, executor: str) -> Sequence[HeldClaim]:
+        """The claims of the executor's tickets that live."""
+        ...
+
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         """The next attempt. None: the ticket has ended, its last attempt lives, or its attempts are used up."""
         ...
@@ -214,6 +248,10 @@ class TicketStore(Protocol):
 
         Returns the other one if an attempt lives: whoever claimed it ends it.
         """
+        ...
+
+    def list_cancels(self, ticket_id: TicketId) -> Sequence[TicketId]:
+        """The tickets that cancel this one, and have not ended."""
         ...
 
     def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:

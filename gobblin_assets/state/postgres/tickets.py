@@ -28,6 +28,7 @@ from gobblin_assets.model.job_ticket import (
 )
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.postgres import waiting_tickets
 from gobblin_assets.state.tickets import (
     LONG_LIFE_S,
     PASSING,
@@ -37,10 +38,12 @@ from gobblin_assets.state.tickets import (
     AttemptEnd,
     Claim,
     FoundProbe,
+    HeldClaim,
     OpenTicket,
     TicketOutput,
     TicketReport,
     TicketReportKind,
+    WaitingTicket,
     find_attempts_max,
 )
 
@@ -324,6 +327,12 @@ class PostgresTicketStore:
             OpenTicket(TicketId(row.ticket_id), TicketVerb(row.verb), row.last_attempt, row.attempts) for row in rows
         ]
 
+    def describe_waiting(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
+        return self._do("describe tickets", lambda c: waiting_tickets.describe_waiting(c, ticket_ids))
+
+    def list_held(self, executor: str) -> Sequence[HeldClaim]:
+        return self._do("list claims", lambda c: waiting_tickets.list_held(c, executor))
+
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
         counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
@@ -444,6 +453,9 @@ class PostgresTicketStore:
             return _settle(connection, ticket_id, TicketId(ticket.cancels), report_id)
 
         return self._do("cancel a ticket", body, committed=Failpoint.TICKET_ENDED)
+
+    def list_cancels(self, ticket_id: TicketId) -> Sequence[TicketId]:
+        return self._do("list who cancels", lambda c: waiting_tickets.list_cancels(c, ticket_id))
 
     def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
         def body(connection: Connection) -> bool:
