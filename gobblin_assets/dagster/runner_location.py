@@ -17,6 +17,8 @@ import dagster as dg
 from gobblin_assets.dagster.environment import resources_from_environment
 from gobblin_assets.dagster.ticket_runs import build_tickets_job
 from gobblin_assets.dagster.ticket_sensors import build_job_monitor
+from gobblin_assets.dagster.worker_runs import build_workers_job
+from gobblin_assets.dagster.worker_sensor import build_workers_sensor
 from gobblin_assets.errors import RejectedError
 
 EXECUTOR_VARIABLE: Final = "GOBBLIN_EXECUTOR"
@@ -29,9 +31,10 @@ def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
         raise RejectedError(
             "is not set", field=EXECUTOR_VARIABLE, hint="Set it to a name of the service's topology, such as lake."
         )
+    workers = build_workers_job()
     return dg.Definitions(
-        jobs=[build_tickets_job()],
-        sensors=[build_job_monitor(executor)],
+        jobs=[build_tickets_job(), workers],
+        sensors=[build_job_monitor(executor), build_workers_sensor(executor, workers)],
         resources=resources_from_environment([], environment),
         executor=dg.in_process_executor,
     )

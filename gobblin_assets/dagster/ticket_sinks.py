@@ -14,13 +14,13 @@ from typing import Final, cast
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
-from gobblin_assets.dagster.environment import layout_from_environment
+from gobblin_assets.dagster.environment import layout_of_found
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.sensor_ticks import in_one_line
 from gobblin_assets.dagster.sink_sight import look_at_sink
 from gobblin_assets.dagster.sink_telling import tell_of_sink
 from gobblin_assets.errors import GobblinError
-from gobblin_assets.jobs.sink.running import open_log_connection
+from gobblin_assets.jobs.sink.running import open_log_connection, read_sink_datasets
 from gobblin_assets.model.job_ticket import JobTicket, TicketId
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_parsing import parse_job
@@ -81,9 +81,9 @@ class SinkTelling:
     ) -> list[str]:
         """Tell of as many sinks as the time of a tick is enough for, and change their cursors. Returns what failed."""
         until_s = time.monotonic() + TELLING_S_MAX
-        tickets = stores.worker_tickets.load_jobs([
-            sink.ticket for sink in sinks.values() if sink.ticket not in self._layouts
-        ])
+        tickets = stores.worker_tickets.load_jobs(
+            [sink.ticket for sink in sinks.values() if sink.ticket not in self._layouts]
+        )
         self._forget({sink.ticket for sink in sinks.values()}, sinks)
         failures = []
         for job, sink in sorted(sinks.items(), key=lambda each: self._told_at_s.get(each[0], 0.0)):
@@ -110,7 +110,8 @@ class SinkTelling:
 
     def _find_layout(self, ticket_id: TicketId, tickets: Mapping[TicketId, JobTicket]) -> JobLayout | None:
         if ticket_id not in self._layouts and ticket_id in tickets:
-            self._layouts[ticket_id] = layout_from_environment(parse_job(tickets[ticket_id].job))
+            job = parse_job(tickets[ticket_id].job)
+            self._layouts[ticket_id] = layout_of_found(job, read_sink_datasets(job))
         return self._layouts.get(ticket_id)
 
     def _forget(self, tickets: Collection[TicketId], jobs: Collection[str]) -> None:

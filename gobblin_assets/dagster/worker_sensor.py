@@ -15,19 +15,20 @@ import dagster as dg
 from gobblin_assets.dagster.dead_runs import Life, find_life
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.run_config import SINK_TAG
-from gobblin_assets.dagster.sensor_ticks import INTERVAL_S, TRIES_READ_MAX, UNFINISHED, decide_try, in_one_line
+from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try, in_one_line
 from gobblin_assets.dagster.sink_sensor import list_dead_rounds
 from gobblin_assets.dagster.ticket_runs import find_owner_run
+from gobblin_assets.dagster.ticket_sensors import INTERVAL_S, TICKET_TAG
 from gobblin_assets.dagster.ticket_sinks import SinkTelling, describe_failures, read_sinks, update_sinks, write_sinks
-from gobblin_assets.dagster.worker_runs import TICKET_TAG, build_worker_config
+from gobblin_assets.dagster.worker_runs import build_worker_config
 from gobblin_assets.dagster.worker_slots import find_workers_max
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.job_ticket import TicketVerb
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.tickets import AttemptEnd, Claim
+from gobblin_assets.state.tickets import AttemptEnd
 from gobblin_assets.state.worker_tickets import WorkerTicket
-from gobblin_assets.tickets.ticket_run import describe_end
+from gobblin_assets.tickets.inbox import end_dead_attempt
 
 WORKERS_SENSOR: Final = "gobblin_workers_sensor"
 
@@ -52,7 +53,9 @@ def build_workers_sensor(executor: str, job: dg.JobDefinition) -> dg.SensorDefin
         cursor = context.cursor
         try:
             keeping = WorkerKeeping(context.instance, stores, now)
-            tickets = keeping.settle(stores.worker_tickets.list_open(executor))
+            keeping.settle(stores.worker_tickets.list_open(executor))
+            # Some of them may have ended by that.
+            tickets = stores.worker_tickets.list_open(executor)
             requests = keeping.ask(tickets, job.name)
             said = keeping.describe(tickets)
             working = {each.job: each.ticket_id for each in tickets if each.verb is not TicketVerb.DELETE}
@@ -82,24 +85,19 @@ class WorkerKeeping:
     waiting: int = 0
     resting: int = 0
 
-    def settle(self, tickets: Sequence[WorkerTicket]) -> list[WorkerTicket]:
-        """End attempts whose runs are over, and tickets that need no worker any more; the tickets that are left."""
-        left = []
+    def settle(self, tickets: Sequence[WorkerTicket]) -> None:
+        """End attempts whose runs are over, and tickets that are replaced."""
         for ticket in tickets:
             if not ticket.has_ended:
                 self._end_dead(ticket)
-            if not ticket.is_live and ticket.is_used_up:
-                self._give_up(ticket)
-                continue
             if not ticket.is_live and ticket.verb is not TicketVerb.ADD:
                 # The older ones that somebody works on see the newer one themselves, and end.
                 self.stores.tickets.supersede(ticket.ticket_id)
-            left.append(ticket)
-        return left
 
     def ask(self, tickets: Sequence[WorkerTicket], job_name: str) -> list[dg.RunRequest]:
         """Requests of the runs that are missing, as many as have a slot."""
-        idle = [each for each in tickets if not each.is_live]
+        # Whoever looks after the inbox gives up what is used up.
+        idle = [each for each in tickets if not each.is_live and not each.is_used_up]
         if not idle:
             return []
         unfinished = self.instance.get_runs(dg.RunsFilter(statuses=UNFINISHED), limit=_RUNS_READ_MAX)
@@ -111,7 +109,7 @@ class WorkerKeeping:
             if any(run.run_id != find_owner_run(ticket.owner or "") for run in runs):
                 # Of the one that made the last attempt, nothing comes any more: the claim has run out.
                 continue
-            if self.stores.worker_tickets.find_ender(ticket.ticket_id) is not None:
+            if self.stores.worker_tickets.is_replaced(ticket.ticket_id):
                 continue
             needs_slot = ticket.verb is not TicketVerb.DELETE
             if needs_slot and room <= 0:
@@ -125,10 +123,11 @@ class WorkerKeeping:
 
     def describe(self, tickets: Sequence[WorkerTicket]) -> str:
         """The tick, as sentences."""
-        said = f"{count_of(len(tickets), 'ticket')} of workers, {sum(each.is_live for each in tickets)} worked on."
+        at_work = sum(each.is_live for each in tickets)
+        said = f"{count_of(len(tickets), 'ticket', 'tickets')} of workers, {at_work} worked on."
         if self.waiting:
             slots = find_workers_max(self.instance)
-            said += f" {self.waiting} wait: {slots} workers may run at once, by the limit of {SINK_TAG} in dagster.yaml."
+            said += f" {self.waiting} wait: {slots} may run at once, by the limit of {SINK_TAG} in dagster.yaml."
         return f"{said} {self.resting} rest, since their runs died." if self.resting else said
 
     def _build_request(self, ticket: WorkerTicket, job_name: str) -> dg.RunRequest | None:
@@ -153,17 +152,4 @@ class WorkerKeeping:
             return
         if not run.is_finished:
             self.instance.report_run_failed(run, "Its process is gone, and its claim of the ticket has run out.")
-        said = f"its run {run.run_id} of Dagster ended without a report"
-        end_attempt(ticket.last_claim, self.stores, said)
-
-    def _give_up(self, ticket: WorkerTicket) -> None:
-        details = describe_end(f"{ticket.attempts} attempts died", hint="Read the runs of the ticket in Dagster.")
-        self.stores.tickets.give_up(ticket.ticket_id, details)
-
-
-def end_attempt(claim: Claim, stores: Stores, died: str) -> None:
-    """End the attempt of a process that is dead. Its leases first: whoever dies between repeats both."""
-    if (run_id := stores.tickets.find_run(claim)) is not None:
-        stores.leases.end_dead_run(run_id, died)
-        stores.sink_workers.leave(run_id)
-    stores.tickets.end(claim, AttemptEnd.DIED, describe_end(died))
+        end_dead_attempt(ticket.last_claim, self.stores, AttemptEnd.DIED, f"its Dagster run {run.run_id} died")

@@ -11,6 +11,8 @@ def find_workers_max(instance: dg.DagsterInstance) -> int | None:
     if queue is None:
         return None
     # A limit with a value is one for each job.
-    limits = [each["limit"] for each in queue.tag_concurrency_limits if each["key"] == SINK_TAG and not each.get("value")]
+    limits = [
+        each["limit"] for each in queue.tag_concurrency_limits if each["key"] == SINK_TAG and not each.get("value")
+    ]
     # A number below 0 stands for none.
     return min((each for each in (queue.max_concurrent_runs, *limits) if each >= 0), default=None)

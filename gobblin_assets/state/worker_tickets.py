@@ -52,9 +52,6 @@ class WorkerTicketStore(Protocol):
         """
         ...
 
-    def find_ender(self, ticket_id: TicketId) -> TicketVerb | None:
-        """The verb of an open ticket that wants the worker of this one to end; None: there is none.
-
-        It is a CANCEL that names this ticket, else a later UPDATE or DELETE of the same job and executor.
-        """
+    def is_replaced(self, ticket_id: TicketId) -> bool:
+        """Whether there is an open UPDATE or DELETE of the same job and executor that was sent later."""
         ...

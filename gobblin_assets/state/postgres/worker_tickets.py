@@ -25,12 +25,10 @@ _JOBS = text("""
      WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND body::text <> 'null'
 """)
 
-_ENDER = text("""
-    SELECT e.verb FROM gobblin.job_ticket t JOIN gobblin.job_ticket e USING (executor)
-     WHERE t.ticket_id = :ticket_id AND e.ended_at IS NULL
-       AND (e.cancels = t.ticket_id
-            OR e.job = t.job AND e.verb IN ('UPDATE', 'DELETE') AND (e.sent_at, e.ticket_id) > (t.sent_at, t.ticket_id))
-     ORDER BY e.verb <> 'CANCEL' LIMIT 1
+_IS_REPLACED = text("""
+    SELECT EXISTS (SELECT FROM gobblin.job_ticket t JOIN gobblin.job_ticket o USING (executor, job)
+                    WHERE t.ticket_id = :ticket_id AND o.ended_at IS NULL AND o.verb IN ('UPDATE', 'DELETE')
+                      AND (o.sent_at, o.ticket_id) > (t.sent_at, t.ticket_id))
 """)
 
 
@@ -60,7 +58,6 @@ class PostgresWorkerTicketStore:
                 found[TicketId(row.ticket_id)] = sent_ticket_from_json(row.body).get_job_ticket()
         return found
 
-    def find_ender(self, ticket_id: TicketId) -> TicketVerb | None:
+    def is_replaced(self, ticket_id: TicketId) -> bool:
         asked = {"ticket_id": ticket_id}
-        found = transact(self._engine, "find who ends a worker", lambda c: c.execute(_ENDER, asked).scalar())
-        return None if found is None else TicketVerb(found)
+        return bool(transact(self._engine, "find what replaces", lambda c: c.execute(_IS_REPLACED, asked).scalar()))
