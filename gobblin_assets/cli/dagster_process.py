@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +16,8 @@ import click
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.reporting import report_what_waits
-from gobblin_assets.dagster.instance import prepare_instance
+from gobblin_assets.dagster.daemon_lock import hold_daemon_lock
+from gobblin_assets.dagster.instance import URL_VARIABLE, prepare_instance
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import GobblinError, RejectedError
@@ -53,6 +56,8 @@ def dagster(executor: str | None, arguments: Sequence[str]) -> None:
     settings = read_settings()
     os.environ.update(prepare_instance(settings, say))
     say(f"DAGSTER_HOME={os.environ['DAGSTER_HOME']}")
+    if _has_daemon(arguments):
+        hold_daemon_lock(os.environ[URL_VARIABLE], _end_dagster, threading.Event().wait)
     _report_what_waits()
     if settings.database_url is None:
         supervise(settings.home, say)
@@ -78,6 +83,16 @@ def _write_workspace(*, has_jobs: bool) -> Path:
             f"{path} can't be written: {error.strerror}", field="home", hint="Make its folder writable."
         ) from error
     return path
+
+
+def _has_daemon(arguments: Sequence[str]) -> bool:
+    return list(arguments[:1]) == ["dev"] and "--help" not in arguments
+
+
+def _end_dagster(said: str) -> None:
+    """As a person ends it who types Ctrl+C: its own processes end with it."""
+    say(f"error: {said}")
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _says_what_to_load(arguments: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.jobs.programs import JOB_PROGRAMS
 from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.run.log import open_log
 from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
@@ -26,6 +27,7 @@ from gobblin_assets.tickets.attempt_output import keep_outputs
 from gobblin_assets.tickets.attempt_processes import SpareProcesses, await_claim
 from gobblin_assets.tickets.child import run_attempt
 from gobblin_assets.tickets.executor import CLAIM_TTL_S, ExecutorOptions, ProcessExecutor
+from gobblin_assets.tickets.heartbeats import Heart, describe_executor
 
 _SLOTS_MAX: Final = 256
 _STANDARD_INPUT: Final = 0
@@ -68,10 +70,15 @@ def serve(name: str, slots: int, claim_ttl_s: float, master: str | None, remote:
         processes = SpareProcesses(lambda: outputs.spawn(command, environment), clock, outputs.assign)
 
         options = ExecutorOptions(name, slots, owner_text(), claim_ttl_s)
+
+        def describe() -> ExecutorHeartbeat:
+            return describe_executor(name, options.owner, log.stores.tickets.find_log_id(), slots, environment)
+
+        heart = Heart(log.stores.heartbeats, describe, clock)
         say(f"executor {name} of the log {log.stores.tickets.find_log_id()}: {slots} slots")
         listener = log.make_listener({Channel.TICKETS: lambda to: stop.wake() if to in ("", name) else None})
         listener.start()
-        ProcessExecutor(options, log.stores, processes, clock, say).take_tickets(stop.wait)
+        ProcessExecutor(options, log.stores, processes, heart, clock, say).take_tickets(stop.wait)
         listener.stop()
 
 

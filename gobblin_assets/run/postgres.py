@@ -15,6 +15,7 @@ from gobblin_assets.state.postgres import (
     PostgresSinkWindowStore,
     PostgresSinkWorkerStore,
 )
+from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.reports import PostgresReportStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.postgres.worker_tickets import PostgresWorkerTicketStore
@@ -36,5 +37,9 @@ def open_stores(engine: Engine) -> Stores:
         sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),
         tickets=PostgresTicketStore(engine),
+<<<<<<< HEAD
         worker_tickets=PostgresWorkerTicketStore(engine),
+=======
+        heartbeats=PostgresHeartbeatStore(engine),
+>>>>>>> w-runner
     )

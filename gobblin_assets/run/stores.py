@@ -8,6 +8,7 @@ from gobblin_assets.commit.published.published_port import PublishedFiles
 from gobblin_assets.commit.store import CommitStepStore
 from gobblin_assets.state.datasets import DatasetStore, RunStore
 from gobblin_assets.state.events import EventStore
+from gobblin_assets.state.heartbeats import HeartbeatStore
 from gobblin_assets.state.leases import LeaseStore
 from gobblin_assets.state.rate_shares import RateShareStore
 from gobblin_assets.state.reports import ReportStore
@@ -33,4 +34,8 @@ class Stores:
     sink_windows: SinkWindowStore
     rate_shares: RateShareStore
     tickets: TicketStore
+<<<<<<< HEAD
     worker_tickets: WorkerTicketStore
+=======
+    heartbeats: HeartbeatStore
+>>>>>>> w-runner

@@ -133,11 +133,11 @@ def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
 
 
 def find_log(job: PlannedJob, topology: Topology) -> str:
-    """The name of the log of the job's executor. RetryableError: the topology has changed since the job was planned."""
+    """The name of the way to the job's executor. RetryableError: the topology has changed since the job was planned."""
     spec = topology.executors.get(job.executor)
     if spec is None or not {job.source.node, job.target.node} <= topology.nodes.keys():
         raise RetryableError("the topology has changed meanwhile", passes=True, hint="Send the request again.")
-    return spec.executor.log
+    return spec.executor.way
 
 
 def plan_jobs(

@@ -10,6 +10,9 @@ from urllib.parse import quote
 NODE_SCHEME: Final = "gobblin-node"
 TOPOLOGY_SCHEME: Final = "gobblin-topology"
 
+BY_LOG: Final = "log"
+"""The communication with executors whose log the service reaches."""
+
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -95,6 +98,11 @@ class ExecutorSpec:
     log: str = ""
     ui_url: str | None = None
 
+    @property
+    def way(self) -> str:
+        """The name of the way to it: of executors that are reached by their log, that log; of others, their own."""
+        return self.log if self.communication == BY_LOG else f"{self.communication}:{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class TopologySpec:
@@ -112,9 +120,33 @@ def topology_uri(executor_name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorState:
+    """An executor as its heartbeats say. ``is_well``: it is not silent, and does not drain.
+
+    ``workers_max``: so many workers at once; None: no other bound than its slots. ``no_capabilities`` and ``no_nodes``:
+    what the administrator allows it and it can't do or reach, each with a sentence that says why.
+    """
+
+    is_well: bool = True
+    workers_max: int | None = None
+    no_capabilities: Mapping[str, str] = field(default_factory=dict)
+    no_nodes: Mapping[str, str] = field(default_factory=dict)
+
+
+_AS_WRITTEN: Final = ExecutorState()
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
-    """All nodes and executors at one time. ``version`` changes with any of them."""
+    """All nodes and executors at one time. ``version`` changes with any of them.
+
+    ``states``: of executors by their names, where the topology is limited by what they can do.
+    """
 
     version: str
     nodes: Mapping[str, DataNode]
     executors: Mapping[str, TopologySpec]
+    states: Mapping[str, ExecutorState] = field(default_factory=dict)
+
+    def get_state(self, executor: str) -> ExecutorState:
+        return self.states.get(executor, _AS_WRITTEN)

@@ -28,9 +28,7 @@ from gobblin_assets.service.topology import (
     TopologySpec,
     topology_uri,
 )
-from gobblin_assets.spec.destination_kind import DESTINATION_KINDS
-from gobblin_assets.spec.job_kinds import DEFAULT_KIND, JOB_KINDS
-from gobblin_assets.spec.source_spec import SOURCES
+from gobblin_assets.spec.capabilities import list_known_capabilities
 from gobblin_assets.spec.spec_errors import refuse, suggest
 from gobblin_assets.spec.spec_model import SpecModel, refused
 from gobblin_assets.spec.yaml_files import read_yaml_file
@@ -133,19 +131,6 @@ class ExecutorDescription(SpecModel):
             if close and word not in known:
                 raise refused(f"nothing is called {word!r}", hint=f"Did you mean {close[0]!r}?")
         return capabilities
-
-
-def list_known_capabilities() -> list[str]:
-    """The words for what the job kinds, sources and destinations can do that this process knows."""
-    sources, destinations = SOURCES.list_names(), DESTINATION_KINDS.list_names()
-    return sorted(
-        {
-            *(f"ingest.{name}" for name in sources),
-            *(f"sink.{name}" for name in sources),
-            *(f"sink.into.{name}" for name in destinations),
-            *(name for name in JOB_KINDS.list_names() if name != DEFAULT_KIND),
-        }
-    )
 
 
 def read_topology_file(path: Path) -> Topology:

@@ -14,10 +14,12 @@ from typing import IO, Any, Final
 
 from gobblin_assets.errors import OutcomeUnknownError, RetryableError
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import PROBE_LIFE_S, AttemptEnd, Claim, OpenTicket
 from gobblin_assets.tickets.attempt_processes import AttemptProcess, AttemptProcesses
+from gobblin_assets.tickets.heartbeats import Heart
 from gobblin_assets.tickets.inbox import end_dead_run, give_up_ticket, report_all_missed
 from gobblin_assets.tickets.interruption import CANCELLING, DRAINING
 from gobblin_assets.tickets.ticket_run import describe_end
@@ -78,6 +80,7 @@ class ProcessExecutor:
     options: ExecutorOptions
     stores: Stores
     processes: AttemptProcesses
+    heart: Heart
     clock: Clock
     say: Callable[[str], None]
     _children: dict[TicketId, _Child] = field(default_factory=dict)
@@ -87,7 +90,8 @@ class ProcessExecutor:
         """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them."""
         pause_s = 0.0
         while not wait(pause_s or POLL_S):
-            pause_s = 0.0 if self._try(self._look) else _PAUSE_S
+            is_there = self._try(partial(self.heart.beat, ExecutorPhase.WORKING)) and self._try(self._look)
+            pause_s = 0.0 if is_there else _PAUSE_S
         self.processes.close()
         self._drain()
 
@@ -194,11 +198,13 @@ class ProcessExecutor:
         for child in self._children.values():
             self._stop(child, DRAINING)
         while any(child.process.poll() is None for child in self._children.values()):
+            self._try(partial(self.heart.beat, ExecutorPhase.DRAINING))
             self._try(self._renew)
             self.clock.sleep(POLL_S)
             self._kill_late()
         # Without the log, the claims of those that could not report their end expire.
         self._try(self._reap)
+        self._try(partial(self.heart.beat, ExecutorPhase.ENDED))
 
 
 def _describe_death(code: int) -> str:

@@ -331,6 +331,7 @@ class SinkHands:
             rate_shares=SimRateShareStore(db),
             tickets=_UNREACHED,
             worker_tickets=_UNREACHED,
+            heartbeats=_UNREACHED,
         )
 
     def work(self) -> None:

@@ -102,3 +102,13 @@ ticket_output = Table(
     moment("updated_at", nullable=False, default_now=True),
     CheckConstraint("attempt > 0", name="attempt"),
 )
+
+executor_heartbeat = Table(
+    "executor_heartbeat",
+    metadata,
+    # One row for each process that takes tickets: its last heartbeat.
+    Column("executor", Text, primary_key=True),
+    Column("owner", Text, primary_key=True),
+    moment("beaten_at", nullable=False, default_now=True),
+    Column("body", JSONB, nullable=False),
+)
