@@ -37,9 +37,6 @@ def open_stores(engine: Engine) -> Stores:
         sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),
         tickets=PostgresTicketStore(engine),
-<<<<<<< HEAD
         worker_tickets=PostgresWorkerTicketStore(engine),
-=======
         heartbeats=PostgresHeartbeatStore(engine),
->>>>>>> w-runner
     )

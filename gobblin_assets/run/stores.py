@@ -34,8 +34,5 @@ class Stores:
     sink_windows: SinkWindowStore
     rate_shares: RateShareStore
     tickets: TicketStore
-<<<<<<< HEAD
     worker_tickets: WorkerTicketStore
-=======
     heartbeats: HeartbeatStore
->>>>>>> w-runner
