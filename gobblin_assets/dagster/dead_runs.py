@@ -23,7 +23,7 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from gobblin_assets.dagster.instances import find_last_heard_s, reporting
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.run_config import find_sink_s, find_stream_s
+from gobblin_assets.dagster.run_config import SINK_TAG, find_sink_s, find_stream_s
 from gobblin_assets.model.state import WorkingState
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.stores import Stores
@@ -111,7 +111,7 @@ def report_ended_runs(layout: JobLayout, instance: dg.DagsterInstance, stores: S
 
 
 def _takes_leases_again(run: dg.DagsterRun, job: JobName) -> bool:
-    return any(find(run.run_config, job) is not None for find in (find_stream_s, find_sink_s))
+    return SINK_TAG in run.tags or any(find(run.run_config, job) is not None for find in (find_stream_s, find_sink_s))
 
 
 def _report_dead(instance: dg.DagsterInstance, stores: Stores, lapsed: LapsedRun, run: dg.DagsterRun | None) -> None:
@@ -187,6 +187,17 @@ def decide_life(
     return Life.DEAD
 
 
+def find_life(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Life:
+    """The state of the run's process, as this host sees it now."""
+    return decide_life(
+        read_marks(run.tags.get(PROCESS_TAG)),
+        _find_announced(instance, run),
+        host=_host(),
+        find_start=find_start_mark,
+        find_started_at=find_started_at_s,
+    )
+
+
 def decide_lost(life: Life, status: dg.DagsterRunStatus, *, unchanged_s: float) -> bool:
     """Whether a run that the log does not know as working is over. ``unchanged_s``: since its last event."""
     if status is dg.DagsterRunStatus.STARTING:
@@ -212,13 +223,7 @@ def report_lost_runs(
         run = record.dagster_run
         if run.run_id in working:
             continue
-        life = decide_life(
-            read_marks(run.tags.get(PROCESS_TAG)),
-            _find_announced(instance, run),
-            host=_host(),
-            find_start=find_start_mark,
-            find_started_at=find_started_at_s,
-        )
+        life = find_life(instance, run)
         if not decide_lost(life, run.status, unchanged_s=now.timestamp() - find_last_heard_s(instance, record)):
             continue
         # Read after its process was seen dead: a run that has ended meanwhile has said so.

@@ -22,6 +22,8 @@ from gobblin_assets.dagster.ticket_recovery import (
 )
 from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, build_tickets_job
 from gobblin_assets.dagster.ticket_sensors import build_job_monitor
+from gobblin_assets.dagster.worker_runs import build_workers_job
+from gobblin_assets.dagster.worker_sensor import build_workers_sensor
 from gobblin_assets.errors import RejectedError
 
 EXECUTOR_VARIABLE: Final = "GOBBLIN_EXECUTOR"
@@ -34,11 +36,13 @@ def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
         raise RejectedError(
             "is not set", field=EXECUTOR_VARIABLE, hint="Set it to a name of the service's topology, such as lake."
         )
+    workers = build_workers_job()
     return dg.Definitions(
-        jobs=[build_tickets_job(), build_ticket_recovery_job()],
+        jobs=[build_tickets_job(), build_ticket_recovery_job(), workers],
         sensors=[
             build_job_monitor(executor),
-            build_ticket_recovery_sensor({TICKETS_JOB}),
+            build_workers_sensor(executor, workers),
+            build_ticket_recovery_sensor({TICKETS_JOB, workers.name}),
             build_ticket_reporting_sensor(),
         ],
         resources=resources_from_environment([], environment),

@@ -39,7 +39,7 @@ TICKETS_JOB: Final = "gobblin_service"
 TICKETS_OP: Final = "run_tickets"
 
 _OWNER_RUN: Final = " dagster:"
-_INTERRUPTED: Final = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
+INTERRUPTED: Final = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 TERMINATED: Final = "its run was terminated in Dagster"
 
 
@@ -81,6 +81,25 @@ def find_owner_run(owner: str) -> str | None:
     return owner.partition(_OWNER_RUN)[2] or None
 
 
+@contextmanager
+def keeping_claim(
+    context: dg.OpExecutionContext, claim: Claim, interruption: Interruption
+) -> Iterator[tuple[ClaimKeeper, Callable[[str], None]]]:
+    """The keeper of a claim that this run has made, and how the run says lines: to its own log, and the ticket's."""
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    output = AttemptOutput(find_secrets(os.environ))
+    output.claim = claim
+    with closing(ProgressLog(context.log.info)) as progress:
+
+        def say(line: str) -> None:
+            progress(line)
+            output.add(f"{line}\n".encode())
+
+        keeper = ClaimKeeper(claim, stores, interruption, output, say)
+        yield keeper, say
+        keeper.keep_output()
+
+
 @dataclass(slots=True)
 class TicketsRun:
     """One Dagster run over some tickets."""
@@ -97,7 +116,7 @@ class TicketsRun:
         for place, ticket_id in enumerate(ticket_ids):
             try:
                 end = self._take(ticket_id)
-            except _INTERRUPTED:
+            except INTERRUPTED:
                 self._stop(ticket_ids[place + 1 :])
                 raise
             if end is not None:
@@ -118,15 +137,15 @@ class TicketsRun:
             return None
         self.context.log.info("Ticket %s: attempt %d begins.", ticket_id, claim.attempt)
         interruption = Interruption()
-        with self._saying(claim, interruption) as (keeper, say):
+        with keeping_claim(self.context, claim, interruption) as (keeper, say):
             try:
                 with keeper.keep():
-                    host = _OwnHost(self.context, say)
+                    host = OwnHost(self.context, say)
                     return run_claimed(claim, self._stores, self._open_spark, say, interruption, host)
             except FencedError as error:
                 say(str(error))
                 return None
-            except _INTERRUPTED:
+            except INTERRUPTED:
                 with hold_signals():
                     is_ours = interruption.end is not None
                     end = interruption.end or decide_end(self.context)
@@ -146,21 +165,6 @@ class TicketsRun:
                 for ticket_id in left:
                     self._stores.tickets.end_unclaimed(ticket_id, TERMINATED)
 
-    @contextmanager
-    def _saying(self, claim: Claim, interruption: Interruption) -> Iterator[tuple[ClaimKeeper, Callable[[str], None]]]:
-        """Lines go to the Dagster run's log, and to the ticket's."""
-        output = AttemptOutput(find_secrets(os.environ))
-        output.claim = claim
-        with closing(ProgressLog(self.context.log.info)) as progress:
-
-            def say(line: str) -> None:
-                progress(line)
-                output.add(f"{line}\n".encode())
-
-            keeper = ClaimKeeper(claim, self._stores, interruption, output, say)
-            yield keeper, say
-            keeper.keep_output()
-
     def _open_spark(self) -> AnnouncedEngine:
         engine: Engine = getattr(self.context.resources, SPARK_KEY)
         return AnnouncedEngine(engine, self.context.log.info)
@@ -172,7 +176,7 @@ class TicketsRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnHost:
+class OwnHost:
     """``HostRun`` of the Dagster run at hand."""
 
     context: dg.OpExecutionContext

@@ -200,7 +200,8 @@ class MonitorTick:
 
     def _end_if_dead(self, claim: Claim, run_id: str) -> None:
         run = self.instance.get_run_by_id(run_id)
-        if run is not None and not run.is_finished:
+        if run is not None and (not run.is_finished or run.job_name != TICKETS_JOB):
+            # Runs of workers have a sensor of their own.
             return
         is_terminated = run is not None and run.status is dg.DagsterRunStatus.CANCELED
         end = AttemptEnd.CANCELLED if is_terminated else AttemptEnd.DIED

@@ -22,11 +22,16 @@ from gobblin_assets.tickets.ticket_run import report_interrupted
 _LOOK_S: Final = 1.0
 
 
+def _find_none() -> AttemptEnd | None:
+    return None
+
+
 @dataclass(slots=True)
 class ClaimKeeper:
     """Keeps one claim while its work is done in the main thread, which is interrupted when the claim is no more.
 
     A work that hears no interruption for ``grace_s`` is ended with its process, behind the report of its end.
+    ``find_end``: the end that something besides wants of the attempt now; None: nothing does.
     """
 
     claim: Claim
@@ -36,6 +41,7 @@ class ClaimKeeper:
     say: Callable[[str], None]
     ttl_s: float = CLAIM_TTL_S
     grace_s: float = STOP_GRACE_S
+    find_end: Callable[[], AttemptEnd | None] = _find_none
     _is_over: threading.Event = field(default_factory=threading.Event)
     _renew_at_s: float = 0.0
     _keep_at_s: float = 0.0
@@ -84,6 +90,8 @@ class ClaimKeeper:
                 self._interrupt(AttemptEnd.DRAINED)
         if self.stores.tickets.list_cancels(self.claim.ticket_id):
             self._interrupt(AttemptEnd.CANCELLED)
+        elif (end := self.find_end()) is not None:
+            self._interrupt(end)
 
     def _interrupt(self, end: AttemptEnd) -> None:
         if self._exit_at_s is None and not self._is_over.is_set():

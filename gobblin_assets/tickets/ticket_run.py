@@ -49,6 +49,7 @@ _BY_WEIGHT: Final = (
 """The family of an end is the first of these that some partition failed with."""
 
 _SAID: Final = {
+    AttemptEnd.COMPLETE: "drained",
     AttemptEnd.CANCELLED: "cancelled",
     AttemptEnd.DRAINED: "its executor was asked to end",
     AttemptEnd.DIED: "its executor has died",
@@ -98,7 +99,7 @@ def run_claimed(
         if sent.question is not None:
             end, details = _answer(sent, sent.question, stores, open_spark, say)
         elif goes_on:
-            end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports)
+            end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports, host)
         else:
             end, details = _describe_end(_run(sent, run_id, stores, open_spark, say, reports, host))
     except FencedError:
@@ -243,6 +244,7 @@ def _work(
     say: Callable[[str], None],
     interruption: Interruption,
     reports: _Reports,
+    host: HostRun | None,
 ) -> tuple[AttemptEnd, dict[str, Any]]:
     from gobblin_assets.tickets.ticket_worker import run_worker_ticket  # noqa: PLC0415  it imports PySpark
 
@@ -250,7 +252,9 @@ def _work(
         reports.append(TicketReportKind.PROGRESS, details)
 
     interruption.is_graceful = True
-    done = run_worker_ticket(sent, run_id, stores, open_spark(), say, interruption.stop, report_progress)
+    dagster_run_id = None if host is None else host.dagster_run_id
+    stop = interruption.stop
+    done = run_worker_ticket(sent, run_id, stores, open_spark(), say, stop, report_progress, dagster_run_id)
     if interruption.end is not None:
         raise KeyboardInterrupt
     return AttemptEnd.COMPLETE, describe_end(done)

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from gobblin_assets.dagster.dead_runs import report_dead_runs
 from gobblin_assets.dagster.factory import build_gobblin_definitions
-from gobblin_assets.dagster.sink_sensor import SINK_TAG
+from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.jobs.sink.alike_workers import digest_configuration

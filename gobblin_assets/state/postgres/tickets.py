@@ -71,7 +71,7 @@ _DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_
 _IS_LATE: Final = f"t.sent_at <= clock_timestamp() - make_interval(secs => {PROBE_LIFE_S})"
 
 # Of ``t``, a ticket: its attempts as ``OpenTicket`` counts them.
-_COUNTED: Final = f"""
+COUNTED_ATTEMPTS: Final = f"""
     (SELECT count(*) + (t.verb = 'PROBE' AND {_IS_LATE})::int FROM gobblin.ticket_claim c
       WHERE c.ticket_id = t.ticket_id AND t.verb <> 'DELETE'
         AND (c.ended_as IS DISTINCT FROM 'DRAINED' OR t.verb = 'PROBE')
@@ -82,8 +82,8 @@ _COUNTED: Final = f"""
                                    AND r.details ->> 'family' IN ({states(*PASSING)}))))
 """
 
-_LAST: Final = """
-    SELECT c.attempt, c.claim_id, c.ended_as, c.ended_at,
+LAST_CLAIM: Final = """
+    SELECT c.attempt, c.claim_id, c.owner, c.ended_as, c.ended_at,
            c.ended_at IS NULL AND c.expires_at > clock_timestamp() AS is_live
       FROM gobblin.ticket_claim c WHERE c.ticket_id = {}
      ORDER BY c.attempt DESC LIMIT 1
@@ -91,8 +91,8 @@ _LAST: Final = """
 
 _CLAIMABLE = text(f"""
     SELECT t.ticket_id, t.verb, coalesce(l.attempt, 0) AS last_attempt,
-           {_COUNTED} AS attempts
-      FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
+           {COUNTED_ATTEMPTS} AS attempts
+      FROM gobblin.job_ticket t LEFT JOIN LATERAL ({LAST_CLAIM.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
        AND (l.ended_as IS DISTINCT FROM 'DIED' OR t.verb = 'PROBE'
             OR l.ended_at <= clock_timestamp()
@@ -132,9 +132,9 @@ _LOCK = text("""
 """)
 
 # A statement of its own behind the lock: it sees what the one before had committed.
-_LAST_CLAIM = text(_LAST.format(":ticket_id"))
+_LAST_CLAIM = text(LAST_CLAIM.format(":ticket_id"))
 
-_COUNT_ATTEMPTS = text(f"SELECT {_COUNTED} FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id")
+_COUNT_ATTEMPTS = text(f"SELECT {COUNTED_ATTEMPTS} FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id")
 
 _OLDER = text("""
     SELECT o.ticket_id FROM gobblin.job_ticket o JOIN gobblin.job_ticket t USING (executor, job)
