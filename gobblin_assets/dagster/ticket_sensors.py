@@ -24,8 +24,8 @@ import dagster as dg
 
 from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
+from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
-from gobblin_assets.dagster.sink_sensor import SINK_TAG
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
@@ -110,7 +110,7 @@ class MonitorTick:
         held = [(each.claim, find_owner_run(each.owner)) for each in self.stores.tickets.list_held(self.executor)]
         # A run that died with its code server is told to Dagster here. One with a claim that lives, works.
         working = {run_id for _claim, run_id in held if run_id is not None}
-        lost = report_lost_runs(self.instance, [TICKETS_JOB], (), working.intersection, self.now)
+        lost = report_lost_runs(self.instance, [TICKETS_JOB], lambda _key: False, working.intersection, self.now)
         self.said += [f"the run {run_id} has ended: its process is gone" for run_id in lost]
         for claim, run_id in held:
             if run_id is not None:

@@ -3,12 +3,15 @@
 import uuid
 from collections.abc import Iterator
 
+import dagster as dg
 import pytest
 
 from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, TICKETS_OP
 from gobblin_assets.dagster.ticket_sensors import EXECUTOR_TAG, FLOW_GROUP_TAG, FLOW_TAG, TICKET_TAG
 from gobblin_assets.db.embedded import EmbeddedServer
-from tests.support.dagster_executor import DagsterExecutor, run_dagster_executor
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
+from tests.support.dagster_executor import EXECUTOR, GROUP, ROWS, DagsterExecutor, run_dagster_executor
 from tests.support.database_pool import DatabasePool
 from tests.support.orders_to_die import WAIT, give_order
 
