@@ -1,12 +1,12 @@
 """The last ticket of each job, and the unfinished runs of all jobs, are found without reading the others.
 
-Revision ID: 0019
+Revision ID: 0018
 """
 
 from alembic import op
 
-revision = "0019"
-down_revision = "0016"
+revision = "0018"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 
