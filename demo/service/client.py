@@ -29,7 +29,7 @@ class ServiceClient:
     def is_answered(self) -> bool:
         """Whether the service is up."""
         try:
-            return self._pool.request("GET", f"{self._url}/api/v1/nodes").status == 200
+            return self._pool.request("GET", f"{self._url}/api/v1/health").status == 200
         except urllib3.exceptions.HTTPError:
             return False
 

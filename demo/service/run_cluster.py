@@ -7,7 +7,7 @@ the end, and nothing there twice. Each demo starts from nothing, in the same fol
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
@@ -124,6 +124,7 @@ def play(cluster: Cluster) -> bool:
             say_sent(stage.stations.send(1, 10))
             for executor in cluster.executors.values():
                 begin(executor, machines)
+            await_executors(client, cluster.executors)
             for config in (FLIGHTS | {"schedule": EACH_MINUTE, "run_immediately": True}, WEATHER, CHANGES):
                 make(client, config)
             client.wait(path_of(FLIGHTS), say_status)
@@ -160,6 +161,16 @@ def arrive(stage: Stage, month: int) -> None:
     let_arrive(stage.source, month, month)
     say_sent(stage.stations.send(month, month))
     console.print(f"changed at the source: {change_tables(stage.source)}")
+
+
+def await_executors(client: ServiceClient, names: Collection[str]) -> None:
+    """Until the service has heard of all of them."""
+
+    def are_heard() -> bool:
+        found = {each["name"]: each["health"]["state"] for each in client.ask("GET", "/executors")}
+        return all(found[name] == "HEALTHY" for name in names)
+
+    wait_until(are_heard, "a heartbeat of each executor")
 
 
 def await_all(cluster: Cluster) -> None:
