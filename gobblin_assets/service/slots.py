@@ -37,6 +37,18 @@ class SlotState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class FlowSlot:
+    """What became of a slot, or of a range of ``count`` slots up to ``until``. Times are aware."""
+
+    at: dt.datetime
+    until: dt.datetime
+    count: int
+    state: SlotState
+    reason: str
+    execution_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class DueFlow:
     """A flow whose slot ``fire_at`` has come, as one look at the database saw it. Times are aware.
 

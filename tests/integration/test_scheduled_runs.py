@@ -74,6 +74,15 @@ def test_a_flow_starts_by_the_clock_and_takes_all_days_that_are_missing(shop: Se
     # Yesterday has no orders.
     assert len(dataset["partitions"]) == DAYS + 1
 
+    (started,) = service.ask("GET", f"{PATH}/slots").json
+    assert (started["state"], started["count"], started["execution_id"]) == ("RUN", 1, done["execution_id"])
+    assert dt.datetime.fromisoformat(started["at"]) == slot
+    assert "Starts by the schedule" in service.ask("GET", "/ui/flows/sales/orders").text
+
+    refused = service.ask("POST", f"{PATH}:run", {"ranges": [["2027-01-01", "2054-05-18"]]})
+    assert (refused.status, refused.json["field"]) == (422, "ranges")
+    assert "more than 1,000 partitions of public.orders" in refused.json["detail"]
+
     first = shop.start.isoformat()
     (job,) = run(service, partitions=[first])["jobs"]
     assert (job["processed_count"], job["message"]) == (0, "nothing is missing")
