@@ -80,6 +80,8 @@ class Failpoint(StrEnum):
     TOPOLOGY_STORED = "topology_stored"
     PACK_STORED = "pack_stored"
     FLOW_STORED = "flow_stored"
+    FLOWS_FIRED = "flows_fired"
+    PENDING_LAUNCHED = "pending_launched"
     SEND_BEGUN = "send_begun"
     SEND_MARKED = "send_marked"
     MOVE_BEGUN = "move_begun"

@@ -20,6 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _LOOK_EVERY_S: Final = 1.0
 _CHANGES_SHOWN_MAX: Final = 100
+_FLOW_COLUMNS: Final = ("group", "name", "state", "version", "way", "schedule", "next", "note")
 _ENDED: Final = frozenset({"COMPLETE", "FAILED", "CANCELLED"})
 
 _url: Final = click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
@@ -82,7 +83,7 @@ def list_flows(
         print_json(found)
         return
     rows = [_flow_row(each) for each in found["flows"]]
-    print_table("flows", ("group", "name", "state", "version", "way", "note"), rows)
+    print_table("flows", _FLOW_COLUMNS, rows)
     if found["next"]:
         say(f"There are more than {limit}: choose by --search or --group.")
 
@@ -217,6 +218,9 @@ def _show_explanation(found: Mapping[str, Any]) -> None:
                 say(f"{each['job_name']}: {note}")
     for note in found["notes"]:
         say(note)
+    # A service of a release before has no schedules.
+    if fires := found.get("next_fires"):
+        say(f"starts at {', '.join(fires)}")
     if found["untaken"]:
         rows = [
             (_state(each["source"]), _state(each["target"]), each["executor"], each["reason"])
@@ -293,14 +297,24 @@ def _flow_row(found: Mapping[str, Any]) -> tuple[object, ...]:
     begin = "" if config["source"] is None else config["source"]["node"]
     way = f"{begin} → {', '.join(each['node'] for each in config['destinations'])}"
     note = "; ".join(found["reasons"])
-    return config["flow_group"], config["flow_name"], found["state"], found["version"], way, note
+    schedule = f"{config['schedule']} {config.get('timezone', '')}".strip() if config["schedule"] else None
+    return (
+        config["flow_group"],
+        config["flow_name"],
+        found["state"],
+        found["version"],
+        way,
+        schedule,
+        found.get("next_fire_at"),
+        note,
+    )
 
 
 def _show_flow(found: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    print_table("flow", ("group", "name", "state", "version", "way", "note"), [_flow_row(found)])
+    print_table("flow", _FLOW_COLUMNS, [_flow_row(found)])
 
 
 def _show_status(found: Mapping[str, Any], *, as_json: bool) -> None:

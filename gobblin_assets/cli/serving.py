@@ -4,6 +4,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.service.access import (
     EVERYTHING_ALLOWED,
     AccessFile,
@@ -22,11 +24,13 @@ from gobblin_assets.service.access import (
     User,
 )
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT
+from gobblin_assets.service.roles import NodeRole, parse_roles
 from gobblin_assets.settings import read_settings
 
 _EXTRA: Final = ("fastapi", "jinja2", "jsonschema", "uvicorn")
 _EVERYBODY: Final = "local"
 _BACKLOG: Final = 128
+_LOOK_EVERY_S: Final = 3600.0
 _LOOPBACK_NAME: Final = "localhost"
 
 
@@ -46,6 +50,19 @@ _LOOPBACK_NAME: Final = "localhost"
 )
 @click.option("--compiler", default="multi_hop", show_default=True, help="What finds jobs for flows.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on: one of this machine.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="ROLE,…",
+    help="What this node does: scheduler, orchestrator, monitor, api. Default: all.",
+)
+@click.option(
+    "--public-name",
+    "public_names",
+    multiple=True,
+    help="A name by which a balancer on this machine is asked, which passes the header Host on; may be repeated.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any that is free.")
 @click.option("--no-auth", is_flag=True, help="Ask nobody who they are: everybody may do everything.")
 @click.option(
@@ -67,6 +84,8 @@ def serve(
     packs: tuple[Path, ...],
     compiler: str,
     host: str,
+    roles: tuple[str, ...],
+    public_names: tuple[str, ...],
     port: int,
     no_auth: bool,  # noqa: FBT001  an option that click passes by name
     access_file: Path | None,
@@ -86,17 +105,23 @@ def serve(
     from gobblin_assets.service.pack_files import read_pack_at  # noqa: PLC0415  the same
     from gobblin_assets.service.ui.web_server import serve_requests  # noqa: PLC0415  the same
 
+    taken = parse_roles(roles)
     rules, identify = _read_access(access_file, no_auth=no_auth)
     given = [read_pack_at(path) for path in packs]
     with (
-        _listen(host, port) as listening,
-        open_service(read_settings(), topology_file, given, compiler, os.environ, say, kept_days=kept_days) as opened,
+        _listen(host, port) if NodeRole.API in taken else nullcontext() as listening,
+        open_service(
+            read_settings(), topology_file, given, compiler, os.environ, say, kept_days=kept_days, roles=taken
+        ) as opened,
     ):
+        if listening is None:
+            _await_stop(taken)
+            return
         flows = GuardedFlows(opened.flows, rules)
         parts = ServedParts(
             flows=flows,
             probes=GuardedProbes(opened.probes, flows, rules),
-            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules),
+            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules, lambda: opened.topology_catalog.topology),
             executors=GuardedExecutors(opened.executors, rules),
             topologies=opened.topology,
             rules=rules,
@@ -113,7 +138,16 @@ def serve(
         address, bound_port, *_ = listening.getsockname()
         shown = f"[{address}]" if ":" in address else address
         say(f"The service answers on http://{shown}:{bound_port}/")
-        serve_requests(parts, listening, {*LOOPBACK_NAMES, address})
+        serve_requests(parts, listening, {*LOOPBACK_NAMES, address, *map(str.lower, public_names)})
+
+
+def _await_stop(roles: frozenset[NodeRole]) -> None:
+    """Until SIGTERM or Ctrl-C, while the loops of a node without requests run."""
+    stop = StopRequest()
+    with heed_stop_signals(lambda _line: None, stop):
+        say(f"The service runs as {', '.join(sorted(roles))}, and answers no requests.")
+        while not stop.wait(_LOOK_EVERY_S):
+            pass
 
 
 def _require_extra() -> None:

@@ -35,7 +35,7 @@ class Channel(StrEnum):
 
     TICKETS = "gobblin_tickets"  # the name of the executor that a ticket was sent to
     REPORTS = "gobblin_reports"
-    CATALOGS = "gobblin_catalogs"  # the name of the catalog that changed
+    CATALOGS = "gobblin_catalogs"  # the name of the catalog that changed, or of the loop that has something to do
 
 
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")

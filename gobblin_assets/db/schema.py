@@ -124,6 +124,12 @@ def read_version(engine: Engine, history: SchemaHistory = LOG_HISTORY) -> Schema
         return _read_version(connection, history)
 
 
+def is_next(status: SchemaStatus) -> bool:
+    """Whether the schema is at the version that follows this code's, as versions are numbered."""
+    current = status.current or ""
+    return status.relation is SchemaRelation.NEWER and current.isdecimal() and int(current) == int(status.head) + 1
+
+
 def refusal(status: SchemaStatus, history: SchemaHistory = LOG_HISTORY) -> RejectedError:
     """The error for a schema that is not CURRENT."""
     if status.relation is SchemaRelation.NEWER:

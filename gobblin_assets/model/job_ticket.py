@@ -4,6 +4,7 @@ A sender makes the id of a ticket. So a ticket that is sent again after a lost a
 was changed under its id is refused.
 """
 
+import datetime as dt
 import hashlib
 import json
 import re
@@ -70,7 +71,8 @@ class TicketSelection:
     """The datasets and partitions that a run is asked for. ``ranges``: (first, last), both included.
 
     No ``datasets``: all. Neither ``partitions`` nor ``ranges``: each dataset that has no partitions, and of the others
-    at most ``missing_max`` partitions that are over and not published, the oldest first.
+    at most ``missing_max`` partitions that are over and not published, the oldest first. ``begun_by``, aware: only
+    those that were over then, whenever the run begins.
     """
 
     datasets: tuple[str, ...] = ()
@@ -78,6 +80,7 @@ class TicketSelection:
     ranges: tuple[tuple[str, str], ...] = ()
     mode: Mode = Mode.AUTO
     missing_max: int = MISSING_MAX_DEFAULT
+    begun_by: dt.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +153,15 @@ class SentTicket:
 
 
 def selection_to_json(selection: TicketSelection) -> dict[str, object]:
+    # Selections without this time are as they were before there was any, and so are the digests of their tickets.
+    fired = {} if selection.begun_by is None else {"begun_by": selection.begun_by.astimezone(dt.UTC).isoformat()}
     return {
         "datasets": list(selection.datasets),
         "partitions": list(selection.partitions),
         "ranges": [list(each) for each in selection.ranges],
         "mode": selection.mode.value,
         "missing_max": selection.missing_max,
+        **fired,
     }
 
 
@@ -176,6 +182,7 @@ def selection_from_json(data: object, field_name: str = "selection") -> TicketSe
         ranges=tuple(ranges),
         mode=read.word("mode", Mode, Mode.AUTO),
         missing_max=missing_max,
+        begun_by=read.time_or_none("begun_by"),
     )
 
 
@@ -268,10 +275,7 @@ def sent_ticket_from_json(data: object) -> SentTicket:
     """The same, back. RejectedError names the field."""
     read = _Fields(data, "", SentTicket)
     verb = read.word("verb", TicketVerb, None)
-    executor = read.text("executor")
-    if _EXECUTOR_NAME.fullmatch(executor) is None:
-        hint = "Use at most 128 letters, digits and . _ -, and begin with a letter or digit."
-        raise read.refuse("executor", f"expected an executor's name, found {executor!a:.200}", hint)
+    executor = require_executor_name(read.text("executor"), field=read.name_of("executor"))
     ticket, cancels, log_id = read.get("ticket", None), read.uuid_or_none("cancels"), read.uuid_or_none("log_id")
     ticket_id = read.uuid_or_none("ticket_id")
     if ticket_id is None:
@@ -315,6 +319,17 @@ def _read_expiry(read: "_Fields") -> float | None:
     return found
 
 
+def require_executor_name(name: str, *, field: str) -> str:
+    """The name. RejectedError if no executor can be called so."""
+    if _EXECUTOR_NAME.fullmatch(name) is None:
+        raise RejectedError(
+            f"expected an executor's name, found {name!a:.200}",
+            field=field,
+            hint="Use at most 128 letters, digits and . _ -, and begin with a letter or digit.",
+        )
+    return name
+
+
 def _require_shape(read: "_Fields", verb: TicketVerb, ticket: JobTicket) -> None:
     if ticket.shape is TicketShape.RUN and verb not in (TicketVerb.ADD, TicketVerb.PROBE):
         raise read.refuse("verb", f"{verb} is for workers, and {ticket.uri} is a run", "Send ADD, or CANCEL.")
@@ -335,8 +350,11 @@ class _Fields:
         if unknown:
             raise self.refuse(unknown[0][:80], "is not known here", f"Known are: {', '.join(known)}.")
 
+    def name_of(self, name: str) -> str:
+        return f"{self._name}.{name}" if self._name else name
+
     def refuse(self, name: str, message: str, hint: str) -> RejectedError:
-        return RejectedError(message, field=f"{self._name}.{name}" if self._name else name, hint=hint)
+        return RejectedError(message, field=self.name_of(name), hint=hint)
 
     def get(self, name: str, default: object) -> Any:
         return self._data.get(name, default)
@@ -377,6 +395,18 @@ class _Fields:
         except ValueError:
             expected = ", ".join(each.value for each in kind)
             raise self.refuse(name, f"expected one of {expected}; found {value!r:.80}", "Correct it.") from None
+
+    def time_or_none(self, name: str) -> dt.datetime | None:
+        value = self.text_or_none(name)
+        if value is None:
+            return None
+        try:
+            found = dt.datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+        if found is None or found.tzinfo is None:
+            raise self.refuse(name, f"expected a time with its zone, found {value!a:.80}", "Correct it.")
+        return found.astimezone(dt.UTC)
 
     def uuid_or_none(self, name: str) -> uuid.UUID | None:
         value = self._data.get(name)

@@ -15,6 +15,7 @@ from gobblin_assets.state.reports import ReportStore
 from gobblin_assets.state.sinks import SinkWindowStore, SinkWorkerStore
 from gobblin_assets.state.tickets import TicketStore
 from gobblin_assets.state.wires import WireStore
+from gobblin_assets.state.worker_tickets import WorkerTicketStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +35,6 @@ class Stores:
     sink_windows: SinkWindowStore
     rate_shares: RateShareStore
     tickets: TicketStore
+    worker_tickets: WorkerTicketStore
     heartbeats: HeartbeatStore
     wires: WireStore

@@ -29,6 +29,9 @@ _CHANGES_AT_ONCE_MAX: Final = 5_000
 _AWAY_S: Final = 1.0
 """After a failed read, the copy answers for this time before the store is asked again."""
 
+_SILENT_S: Final = 5.0
+"""A store that has not answered the catalog for so long is away: a network that is cut refuses nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class FlowsRead:
@@ -55,6 +58,9 @@ class FlowCatalog:
         self._listeners = SpecListeners[FlowSpec]()
         # Held while the copy changes and listeners hear, so that both see changes in one order.
         self._lock = threading.RLock()
+        # Held by the one look of now, which waits for the store while others read the copy.
+        self._looking = threading.Lock()
+        self._asked_at: float | None = None
         self._flows: dict[str, StoredFlow] = {}
         self._number = 0
         self._read_at: float | None = None
@@ -62,22 +68,30 @@ class FlowCatalog:
 
     def refresh(self) -> int:
         """Read what changed in the store since the last look, and tell the listeners. Returns the count of changes."""
-        with self._lock, _collector_paused(is_paused=self._read_at is None):
+        with self._looking, _collector_paused(is_paused=self._read_at is None):
             looked_at = self._monotonic()
-            if self._store.find_change_number() == self._number:
-                self._read_at = looked_at
-                return 0
-            is_first = self._read_at is None
-            told, is_all = 0, False
-            while not is_all:
-                changes = self._store.read_changes(self._number, limit=_CHANGES_AT_ONCE_MAX)
+            try:
+                told = self._look(is_first=self._read_at is None)
+            finally:
+                self._asked_at = None
+            self._read_at = looked_at
+            return told
+
+    def _look(self, *, is_first: bool) -> int:
+        self._asked_at = self._monotonic()
+        if self._store.find_change_number() == self._number:
+            return 0
+        told, is_all = 0, False
+        while not is_all:
+            self._asked_at = self._monotonic()
+            changes = self._store.read_changes(self._number, limit=_CHANGES_AT_ONCE_MAX)
+            with self._lock:
                 for flow in changes.flows:
                     told += self._take(flow, tells=not is_first)
                 for key, flow_id in changes.gone:
                     told += self._drop(key.uri, flow_id)
                 self._number, is_all = changes.number, changes.is_all
-            self._read_at = looked_at
-            return told
+        return told
 
     def put(
         self, flow_id: uuid.UUID, write: FlowWrite, *, if_version: str | None = None, request: RequestKey | None = None
@@ -159,7 +173,7 @@ class FlowCatalog:
     def measure_age_s(self) -> float:
         """0 while the store answers, else the age of the copy in memory."""
         with self._lock:
-            if self._monotonic() >= self._away_until or self._read_at is None:
+            if not self._is_away() or self._read_at is None:
                 return 0.0
             return self._monotonic() - self._read_at
 
@@ -172,7 +186,7 @@ class FlowCatalog:
         return self._listeners.measure(len(self._flows))
 
     def _read(self, stored: Callable[[], FlowsRead], copied: Callable[[], FlowsRead]) -> FlowsRead:
-        if self._monotonic() >= self._away_until:
+        if self._read_at is None or not self._is_away():
             try:
                 return stored()
             except (RetryableError, OutcomeUnknownError):
@@ -181,6 +195,10 @@ class FlowCatalog:
                     raise
         with self._lock:
             return copied()
+
+    def _is_away(self) -> bool:
+        now, asked_at = self._monotonic(), self._asked_at
+        return now < self._away_until or (asked_at is not None and now - asked_at > _SILENT_S)
 
     def _from_copy(self, flows: Sequence[StoredFlow], after: FlowKey | None) -> FlowsRead:
         if self._read_at is None:

@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
@@ -33,6 +34,7 @@ DESTINATIONS_MAX: Final = 20
 
 _WINDOWS_MAX: Final = 20
 _COUNT_MAX: Final = 10_000
+_FIRES_SHOWN: Final = 5
 _SPREAD_S_MAX: Final = 86_400
 _SPREAD: Final = re.compile(r"([0-9]{1,5})([smh])")
 _UNIT_S: Final = MappingProxyType({"s": 1, "m": 60, "h": 3_600})
@@ -43,7 +45,7 @@ _DEADLINE_S_MAX: Final = 365 * 86_400
 _TIME: Final = re.compile(r"([0-9]{1,8})([smhd])")
 _TIME_UNIT_S: Final = MappingProxyType({**_UNIT_S, "d": 86_400})
 
-_OPTIONAL: Final = frozenset(
+LATER_OPTIONS: Final = frozenset(
     {
         *("timezone", "catch_up", "catch_up_max", "spread", "overlap", "windows", "missing_max"),
         *("retries", "retry_wait", "failure_option", "start_deadline", "finish_deadline"),
@@ -118,16 +120,8 @@ class FailureOption(StrEnum):
     FINISH_ALL_POSSIBLE = "FINISH_ALL_POSSIBLE"
 
 
-class Weekday(StrEnum):
-    """A day of the week."""
-
-    MON = "mon"
-    TUE = "tue"
-    WED = "wed"
-    THU = "thu"
-    FRI = "fri"
-    SAT = "sat"
-    SUN = "sun"
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+_WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
 
 
 class MaintenanceWindow(SpecModel):
@@ -137,15 +131,12 @@ class MaintenanceWindow(SpecModel):
     end: Annotated[str, AfterValidator(_check_clock)] = Field(
         description="Of the next day, if it is not behind the start."
     )
-    days: tuple[Weekday, ...] = Field(
-        tuple(Weekday), min_length=1, description="On which it starts, such as [sat, sun]."
-    )
+    days: tuple[Weekday, ...] = Field(_WEEKDAYS, min_length=1, description="On which it starts, such as [sat, sun].")
 
     @property
     def daily(self) -> DailyWindow:
-        numbers = {day: number for number, day in enumerate(Weekday)}
         start, end = dt.time.fromisoformat(self.start), dt.time.fromisoformat(self.end)
-        return DailyWindow(start, end, frozenset(numbers[day] for day in self.days))
+        return DailyWindow(start, end, frozenset(map(_WEEKDAYS.index, self.days)))
 
 
 class FlowConfig(SpecModel):
@@ -220,7 +211,7 @@ class FlowConfig(SpecModel):
     def runs_at_creation(self) -> bool:
         if self.run_immediately is not None:
             return self.run_immediately
-        return self.schedule.strip() in {"", CONTINUOUS}
+        return self.schedule.strip().lower() in {"", CONTINUOUS}
 
     @property
     def retry_wait_s(self) -> float:
@@ -241,13 +232,29 @@ class FlowConfig(SpecModel):
         """When the maintenance windows that ``moment`` is in are over, in UTC. None: it is in none."""
         return find_window_end([window.daily for window in self.windows], self.timezone, moment)
 
+    def list_next_fires(self, flow_id: uuid.UUID | None, moment: dt.datetime) -> tuple[dt.datetime, ...]:
+        """When the schedule next starts the flow, behind ``moment``, in the flow's zone: the first few times.
+
+        A slot in a maintenance window is run at its end, if the flow catches up.
+        """
+        schedule, zone = self.parse_schedule(flow_id), ZoneInfo(self.timezone)
+        fires: list[dt.datetime] = []
+        slot = None if schedule is None else schedule.next_after(moment)
+        while schedule is not None and slot is not None and len(fires) < _FIRES_SHOWN:
+            end = self.find_window_end(slot)
+            at = slot if end is None else end
+            if (end is None or self.catch_up is not CatchUp.NONE) and at not in fires:
+                fires.append(at.astimezone(zone))
+            slot = schedule.next_after(at if end is None else at - dt.timedelta(microseconds=1))
+        return tuple(fires)
+
     @model_serializer(mode="wrap")
     def _write(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = FlowConfig.model_fields
         return {
             name: value
             for name, value in handler(self).items()
-            if name not in _OPTIONAL or getattr(self, name) != fields[name].default
+            if name not in LATER_OPTIONS or getattr(self, name) != fields[name].default
         }
 
 

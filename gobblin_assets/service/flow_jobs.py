@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.model.job_ticket import LogId, TicketShape
+from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
 from gobblin_assets.service.job_plan import BoundHop, FlowPlan, PlannedJob
+from gobblin_assets.service.schedules import CONTINUOUS
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.topology import DataNode, Topology
 
@@ -130,6 +132,24 @@ def check_binding(job_name: str, bound: JobBinding, asked: JobBinding) -> None:
     raise ConflictError(
         f"the job {job_name} has published before, and {'; '.join(differing)}", hint=_REPLAN_HINT, job=job_name
     )
+
+
+def check_continuity(config: FlowConfig, plan: FlowPlan) -> None:
+    """RejectedError: the schedule has slots, and an execution with workers has no end; or it always runs what ends."""
+    schedule = config.schedule.strip().lower()
+    workers = [job.job_name for job in plan.jobs if job.ticket.shape is TicketShape.WORKER]
+    if workers and schedule not in {"", CONTINUOUS}:
+        raise RejectedError(
+            f"{workers[0]} is a worker, which always runs: the flow has no end that another start could come behind",
+            field="schedule",
+            hint=f"Write {CONTINUOUS}, or leave it out.",
+        )
+    if schedule == CONTINUOUS and not workers:
+        raise RejectedError(
+            "no job of the flow is a worker, which always runs",
+            field="schedule",
+            hint="Write when the flow starts, such as */5 * * * * or @hourly.",
+        )
 
 
 def find_log(job: PlannedJob, topology: Topology) -> str:

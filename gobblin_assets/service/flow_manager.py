@@ -5,30 +5,29 @@ tickets in one transaction. The orchestrator sends what is stored. Access is che
 """
 
 import dataclasses
+import datetime as dt
 import hashlib
 import json
 import logging
 import uuid
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
-from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
-from gobblin_assets.model.job_ticket import LogId, TicketSelection, TicketShape, selection_from_json, selection_to_json
-from gobblin_assets.model.wording import count_of
+from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
+from gobblin_assets.model.job_ticket import TicketSelection, selection_from_json, selection_to_json
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
+from gobblin_assets.service.backfills import check_backfill
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
+from gobblin_assets.service.flow_compiling import FIRST_VERSION, CompiledFlow, FlowCompiling, make_spec, next_version
 from gobblin_assets.service.flow_config import FlowConfig
-from gobblin_assets.service.flow_jobs import FlowJobNames, find_log, plan_jobs
+from gobblin_assets.service.flow_jobs import FlowJobNames, check_continuity
 from gobblin_assets.service.flow_store import (
     PAUSED_MESSAGE,
     FlowState,
     FlowStore,
     FlowVersion,
     FlowWrite,
-    Launch,
-    LaunchedJob,
     NamedJob,
     Owner,
     RequestKey,
@@ -39,9 +38,9 @@ from gobblin_assets.service.flow_store import (
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
 from gobblin_assets.service.statuses import ENDED, FlowStatus
-from gobblin_assets.service.template_pins import plan_pins
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology import Topology
 
@@ -49,8 +48,6 @@ _log = logging.getLogger(__name__)
 
 _PENDING_AT_ONCE_MAX: Final = 100
 """PENDING flows in memory at once."""
-
-_FIRST_VERSION: Final = "1"
 
 _NOT_STORED: Final = uuid.UUID(int=0)
 """The id of a flow that is only explained: each explanation shows the same names of jobs."""
@@ -64,33 +61,6 @@ class Requester(Protocol):
 
     @property
     def groups(self) -> frozenset[str]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Compiled:
-    """A flow as the compiler found it: one of a plan with its jobs' launch, or reasons."""
-
-    flow_id: uuid.UUID
-    explanation: Explanation
-    topology: Topology
-    stored_jobs: tuple[NamedJob, ...]
-    generation: int
-    named: tuple[str, ...]
-    """The URIs of templates that the flow names."""
-
-    @property
-    def plan(self) -> FlowPlan | None:
-        compiled = self.explanation.compiled
-        return compiled if isinstance(compiled, FlowPlan) else None
-
-    @property
-    def pins(self) -> Mapping[str, str]:
-        return {} if self.plan is None else plan_pins(self.plan, self.named)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        compiled = self.explanation.compiled
-        return () if isinstance(compiled, FlowPlan) else compiled.reasons
 
 
 class FlowManager:
@@ -110,9 +80,7 @@ class FlowManager:
         self._catalog = catalog
         self._store = store
         self._compiler = compiler
-        self._topology = topology
-        self._logs = logs
-        self._seen_log_ids: dict[str, LogId] = {}
+        self.compiling = FlowCompiling(store, compiler, topology, logs)
         self._told_restarts: dict[uuid.UUID, str] = {}
         self.writes = OpenWrites()
 
@@ -129,7 +97,7 @@ class FlowManager:
         parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow_id = uuid.uuid4()
-            compiled = self._compile_new(flow_id, config, user.groups)
+            compiled = self.compiling.compile_new(flow_id, config, user.groups)
             write = self._plan_write(user, config, compiled, runs=config.runs_at_creation)
             request = None if request_key is None else RequestKey(request_key, _digest(config))
             stored = self._catalog.put(flow_id, write, request=request)
@@ -147,9 +115,9 @@ class FlowManager:
         key = parse_flow_key(config.flow_group, config.flow_name)
         with self.writes.open():
             flow = self._get_stored(key)
-            compiled = self._compile_next(flow, config, user.groups)
+            compiled = self.compiling.compile_next(flow, config, user.groups)
             write = self._plan_write(user, config, compiled, runs=bool(config.run_immediately))
-            write = replace(write, planned=self._plan_jobs(compiled))
+            write = replace(write, planned=self.compiling.plan_jobs_of(compiled))
             stored = self._catalog.put(flow.flow_id, write, if_version=if_version or flow.spec.version)
             return _with_plan(stored, compiled)
 
@@ -189,12 +157,10 @@ class FlowManager:
         """Compile the config as if it were the flow's next version; store nothing."""
         key = parse_flow_key(config.flow_group, config.flow_name)
         flow = self._store.find(key)
-        spec = _make_spec(config, _FIRST_VERSION if flow is None else _next_version(flow))
+        spec = make_spec(config, FIRST_VERSION if flow is None else next_version(flow))
         if flow is None:
-            names = self._name_jobs(_NOT_STORED, key, (), 0)
-            explained = self._compiler.explain_flow(spec, names, user.groups)
-            self._check_workers(_NOT_STORED, explained, self._topology())
-            return explained
+            names = self.compiling.name_jobs(_NOT_STORED, key, (), 0)
+            return self._explain(_NOT_STORED, spec, names, user)
         return self._explain_as(user, flow, spec)
 
     def explain_stored(self, user: Requester, key: FlowKey) -> Explanation:
@@ -204,14 +170,20 @@ class FlowManager:
 
     def _explain_as(self, user: Requester, flow: StoredFlow, spec: FlowSpec) -> Explanation:
         jobs = self._store.list_jobs(flow.flow_id)
-        names = self._name_jobs(flow.flow_id, flow.spec.key, jobs, flow.generation)
-        explained = self._compiler.explain_flow(spec, names, user.groups)
-        self._check_workers(flow.flow_id, explained, self._topology())
-        return explained
+        names = self.compiling.name_jobs(flow.flow_id, flow.spec.key, jobs, flow.generation)
+        return self._explain(flow.flow_id, spec, names, user)
+
+    def _explain(self, flow_id: uuid.UUID, spec: FlowSpec, names: FlowJobNames, user: Requester) -> Explanation:
+        explanation = self._compiler.explain_flow(spec, names, user.groups)
+        if isinstance(explanation.compiled, FlowPlan):
+            check_continuity(spec.config, explanation.compiled)
+            self.compiling.check_workers(flow_id, explanation.compiled)
+        # For people: what starts flows asks the database for the time.
+        return replace(explanation, fires=spec.config.list_next_fires(flow_id, dt.datetime.now(dt.UTC)))
 
     def list_templates(self, user: Requester, config: FlowConfig) -> Sequence[JobTemplate]:
         """The templates whose parameters the flow needs, whatever it gives; none for a flow that is pending."""
-        return self._compiler.list_templates(_make_spec(config, _FIRST_VERSION), user.groups)
+        return self._compiler.list_templates(make_spec(config, FIRST_VERSION), user.groups)
 
     def run(
         self,
@@ -226,7 +198,7 @@ class FlowManager:
         ``request_key``: of the request, as of ``create``. The same request again is answered with its execution.
 
         Raises:
-            RejectedError: a text of the selection is none that a ticket may have.
+            RejectedError: a text of the selection is none that a ticket may have, or it has too many partitions.
             ConflictError: one is open, the flow is paused or pending, or a job has published other data.
 
         """
@@ -236,12 +208,13 @@ class FlowManager:
             flow = self._get_stored(key)
             if flow.state is FlowState.PAUSED:
                 raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
-            compiled = self._compile_stored(flow, user.groups)
-            launch = self._plan_launch(user.name, compiled, asked)
+            compiled = self.compiling.compile_stored(flow, user.groups)
+            launch = self.compiling.plan_launch(user.name, compiled, asked)
             if launch is not None and request_key is not None:
                 launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))
             if launch is None:
                 raise _cant_run(key, compiled)
+            check_backfill(launch.jobs, asked)
             execution_id = self._store.launch(flow.flow_id, launch, if_version=flow.spec.version)
             return self.get_execution(execution_id)
 
@@ -285,8 +258,8 @@ class FlowManager:
             flow = self._get_stored(key)
             if flow.state is FlowState.PAUSED:
                 raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
-            compiled = self._compile_stored(flow, user.groups)
-            launch = self._plan_launch(user.name, compiled, TicketSelection())
+            compiled = self.compiling.compile_stored(flow, user.groups)
+            launch = self.compiling.plan_launch(user.name, compiled, TicketSelection())
             if launch is None:
                 raise _cant_run(key, compiled)
             return self._store.resume_execution(key, execution_id, launch, if_version=flow.spec.version)
@@ -297,10 +270,14 @@ class FlowManager:
             flow = self._get_stored(key)
             self._store.replan(flow.flow_id, generation=flow.generation + 1)
             flow = self._get_stored(key)
-            return _with_plan(flow, self._compile_stored(flow, user.groups))
+            return _with_plan(flow, self.compiling.compile_stored(flow, user.groups))
 
     def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
         return self._store.list_versions(key)
+
+    def list_slots(self, key: FlowKey, limit: int) -> Sequence[FlowSlot]:
+        """What became of the starts of its schedule, the latest first."""
+        return self._store.list_slots(self._get_stored(key).flow_id, limit=limit)
 
     def list_jobs(self, key: FlowKey) -> Sequence[NamedJob]:
         """The names of the flow's jobs, without retired ones, and what they are bound to."""
@@ -361,8 +338,8 @@ class FlowManager:
             return False
 
     def _restart(self, flow: StoredFlow) -> bool:
-        compiled = self._compile_stored(flow, flow.owner.groups)
-        launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
+        compiled = self.compiling.compile_stored(flow, flow.owner.groups)
+        launch = self.compiling.plan_launch(flow.owner.name, compiled, TicketSelection())
         if launch is None:
             self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=flow.spec.version)
             return False
@@ -382,14 +359,14 @@ class FlowManager:
     def _compile_pending(self, flow: StoredFlow) -> bool:
         version = flow.spec.version
         try:
-            compiled = self._compile_stored(flow, flow.owner.groups)
+            compiled = self.compiling.compile_stored(flow, flow.owner.groups)
             if compiled.plan is None:
                 if compiled.reasons != flow.reasons:
                     self._store.set_reasons(flow.flow_id, compiled.reasons, if_version=version)
                 return False
             launch = None
             if flow.runs_when_able or flow.restarts:
-                launch = self._plan_launch(flow.owner.name, compiled, TicketSelection())
+                launch = self.compiling.plan_launch(flow.owner.name, compiled, TicketSelection())
             return self._store.activate(flow.flow_id, if_version=version, launch=launch, pins=compiled.pins)
         except RejectedError as error:
             # The topology could run it; what is left is for whoever wrote the flow, who reads the reasons.
@@ -398,96 +375,16 @@ class FlowManager:
                 self._store.set_reasons(flow.flow_id, reasons, if_version=version)
             return False
 
-    def _compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        return self._compile(flow_id, _make_spec(config, _FIRST_VERSION), groups, (), 0)
-
-    def _compile_next(self, flow: StoredFlow, config: FlowConfig, groups: frozenset[str]) -> _Compiled:
-        """The config as the flow's next version, with the newest versions of packs."""
-        jobs = self._store.list_jobs(flow.flow_id)
-        return self._compile(flow.flow_id, _make_spec(config, _next_version(flow)), groups, jobs, flow.generation)
-
-    def _compile_stored(self, flow: StoredFlow, groups: frozenset[str]) -> _Compiled:
-        """The flow as it is, with the versions of packs that it has pinned."""
-        jobs = self._store.list_jobs(flow.flow_id)
-        return self._compile(flow.flow_id, flow.spec, groups, jobs, flow.generation)
-
-    def _compile(
-        self,
-        flow_id: uuid.UUID,
-        spec: FlowSpec,
-        groups: frozenset[str],
-        jobs: Sequence[NamedJob],
-        generation: int,
-    ) -> _Compiled:
-        names = self._name_jobs(flow_id, spec.key, jobs, generation)
-        topology = self._topology()
-        explanation = self._compiler.compile_flow(spec, names, groups)
-        return _Compiled(flow_id, explanation, topology, tuple(jobs), generation, spec.template_uris)
-
-    def _name_jobs(self, flow_id: uuid.UUID, key: FlowKey, jobs: Sequence[NamedJob], generation: int) -> FlowJobNames:
-        return FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id, self._store.find_job_log)
-
-    def _plan_write(self, user: Requester, config: FlowConfig, compiled: _Compiled, *, runs: bool) -> FlowWrite:
+    def _plan_write(self, user: Requester, config: FlowConfig, compiled: CompiledFlow, *, runs: bool) -> FlowWrite:
         return FlowWrite(
             request_id=uuid.uuid4(),
             config=forget_wish(config),
             owner=Owner(user.name, user.groups),
             reasons=compiled.reasons,
             runs_when_able=runs and compiled.plan is None,
-            launch=self._plan_launch(user.name, compiled, TicketSelection()) if runs else None,
+            launch=self.compiling.plan_launch(user.name, compiled, TicketSelection()) if runs else None,
             pins=compiled.pins,
         )
-
-    def _plan_launch(self, user_name: str, compiled: _Compiled, selection: TicketSelection) -> Launch | None:
-        if compiled.plan is None:
-            return None
-        self._check_workers(compiled.flow_id, compiled.explanation, compiled.topology)
-        log_ids = self._read_log_ids(compiled)
-        jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
-        return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation, pins=compiled.pins)
-
-    def _plan_jobs(self, compiled: _Compiled) -> tuple[LaunchedJob, ...]:
-        """The jobs of a version of a flow that was launched before. What a launch would refuse is refused here."""
-        if compiled.plan is None or not compiled.stored_jobs:
-            return ()
-        return plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, self._read_log_ids(compiled))
-
-    def _check_workers(self, flow_id: uuid.UUID, explained: Explanation, topology: Topology) -> None:
-        """RejectedError: an executor has no place for the flow's workers beside those of others."""
-        if not isinstance(plan := explained.compiled, FlowPlan):
-            return
-        asked = Counter(job.executor for job in plan.jobs if job.ticket.shape is TicketShape.WORKER)
-        for executor, count in asked.items():
-            workers_max = topology.get_state(executor).workers_max
-            if workers_max is None:
-                continue
-            taken = self._store.count_workers(executor, without=flow_id)
-            if taken + count > workers_max:
-                places = count_of(workers_max, "worker", "workers")
-                raise RejectedError(
-                    f"the executor {executor} runs {places} at once, and has {taken} of other flows",
-                    field="destinations",
-                    hint="Raise the limit of the tag gobblin/sink in its dagster.yaml (docs/DAGSTER.md), end another "
-                    "flow, or add an executor to the topology.",
-                )
-
-    def _read_log_ids(self, compiled: _Compiled) -> Mapping[str, LogId]:
-        jobs = () if compiled.plan is None else compiled.plan.jobs
-        logs = {find_log(job, compiled.topology) for job in jobs}
-        return {log: self._read_log_id(log) for log in logs}
-
-    def _read_log_id(self, log: str) -> LogId:
-        found = self._seen_log_ids[log] = self._logs.get_log_id(log)
-        return found
-
-    def _recall_log_id(self, log: str) -> LogId:
-        """For the search: while the log is away, the id that it had last. A plan that uses it is checked anew."""
-        try:
-            return self._read_log_id(log)
-        except (RetryableError, OutcomeUnknownError):
-            if log not in self._seen_log_ids:
-                raise
-            return self._seen_log_ids[log]
 
     def _set_paused(self, key: FlowKey, *, is_paused: bool) -> StoredFlow:
         with self.writes.open():
@@ -502,7 +399,7 @@ class FlowManager:
         return found
 
 
-def _with_plan(flow: StoredFlow, compiled: _Compiled) -> StoredFlow:
+def _with_plan(flow: StoredFlow, compiled: CompiledFlow) -> StoredFlow:
     plan = compiled.plan
     if plan is None:
         return flow
@@ -510,7 +407,7 @@ def _with_plan(flow: StoredFlow, compiled: _Compiled) -> StoredFlow:
     return replace(flow, spec=spec, plan=plan)
 
 
-def _cant_run(key: FlowKey, compiled: _Compiled) -> ConflictError:
+def _cant_run(key: FlowKey, compiled: CompiledFlow) -> ConflictError:
     return ConflictError(
         f"the flow {key.name!a} can't run on this topology: {'; '.join(compiled.reasons)}",
         hint="It runs when the topology has what is missing.",
@@ -520,15 +417,6 @@ def _cant_run(key: FlowKey, compiled: _Compiled) -> ConflictError:
 def forget_wish(config: FlowConfig) -> FlowConfig:
     """The config without the wish for a run, which is of one request: who sends the config again wishes for none."""
     return config.model_copy(update={"run_immediately": None}) if config.run_immediately else config
-
-
-def _next_version(flow: StoredFlow) -> str:
-    return str(int(flow.spec.version) + 1)
-
-
-def _make_spec(config: FlowConfig, version: str) -> FlowSpec:
-    key = FlowKey(config.flow_group, config.flow_name)
-    return FlowSpec(key.uri, version, config.description, config, config.template_uris)
 
 
 def _make_request_id(request_key: str, flow_id: uuid.UUID, selection: TicketSelection) -> uuid.UUID:

@@ -16,6 +16,7 @@ from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketSelection
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.job_plan import FlowPlan
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import FlowStatus
 
@@ -61,8 +62,8 @@ class StoredFlow:
 
     ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's last change of it.
     ``runs_when_able``: a PENDING flow runs as soon as it can. ``restarts``: it runs once its workers, whose end was
-    asked for by a new version, have ended. ``generation``: how many times it was replanned.
-    ``plan``: of a flow that this call compiled, else None.
+    asked for by a new version, have ended. ``generation``: how many times it was replanned. ``next_fire_at``: the next
+    slot of its schedule. ``plan``: of a flow that this call compiled, else None.
     """
 
     flow_id: uuid.UUID
@@ -76,6 +77,7 @@ class StoredFlow:
     generation: int = 0
     runs_when_able: bool = False
     restarts: bool = False
+    next_fire_at: dt.datetime | None = None
     plan: FlowPlan | None = None
 
 
@@ -258,6 +260,10 @@ class FlowStore(Protocol):
 
     def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
         """The latest first."""
+        ...
+
+    def list_slots(self, flow_id: uuid.UUID, *, limit: int) -> Sequence[FlowSlot]:
+        """Of the flow's schedule, the latest first."""
         ...
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:

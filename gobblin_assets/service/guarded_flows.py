@@ -4,7 +4,7 @@ A flow that the user may not read does not exist for the user.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,12 +17,14 @@ from gobblin_assets.service.flow_manager import FlowManager, forget_wish
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, SpecNotFoundError, StoredFlow, no_flow
 from gobblin_assets.service.job_plan import Explanation
 from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import FlowStatus
 
 REQUEST_KEY_LENGTH_MAX: Final = 255
 PAGE_FLOWS_MAX: Final = 500
 PAGE_EXECUTIONS_MAX: Final = 200
+PAGE_SLOTS: Final = 20
 
 _PATCH_TRIES_MAX: Final = 3
 
@@ -68,10 +70,22 @@ class GuardedFlows:
         self._rules().check(user, Action.CREATE, key)
         return self._flows.create(user, config, request_key=_own_request_key(user, request_key))
 
-    def update(self, user: User, key: FlowKey, config: FlowConfig, *, if_version: str | None) -> StoredFlow:
+    def update(
+        self,
+        user: User,
+        key: FlowKey,
+        config: FlowConfig,
+        *,
+        if_version: str | None,
+        keeps: Collection[str] = (),
+    ) -> StoredFlow:
+        """``keeps``: the names of options that stay as they are stored, whatever the config has."""
         self._check(user, Action.UPDATE, key)
         check_names_stay(key, config)
         self._check_wish(user, key, config)
+        if keeps:
+            stored = self._flows.get(key).spec.config
+            config = config.model_copy(update={name: getattr(stored, name) for name in keeps})
         return self._flows.update(user, config, if_version)
 
     def patch(
@@ -154,6 +168,10 @@ class GuardedFlows:
         self._check(user, Action.RUN, key)
         self.get_execution(user, key, execution_id)
         return self._flows.cancel(key, execution_id)
+
+    def list_slots(self, user: User, key: FlowKey, *, limit: int = PAGE_SLOTS) -> Sequence[FlowSlot]:
+        self._check(user, Action.READ, key)
+        return self._flows.list_slots(key, min(limit, PAGE_EXECUTIONS_MAX))
 
     def list_versions(self, user: User, key: FlowKey) -> Sequence[FlowVersion]:
         self._check(user, Action.READ, key)

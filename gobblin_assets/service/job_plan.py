@@ -1,5 +1,6 @@
 """Plans of flows: jobs, hop by hop, each with its executor; what is offered instead; and why the rest is not."""
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -71,7 +72,8 @@ class Explanation:
     """What a compilation found: the plan or why there is none, other plans (at most 3), hops that were not taken.
 
     ``newer``: versions of packs that the flow may take. Only ``explain_flow`` looks for these, other plans and hops.
-    ``notes``: what else there is to say of the plan, for people.
+    ``notes``: what else there is to say of the plan, for people. ``fires``: when the schedule next starts the flow, in
+    its zone; compilers leave that to who asks them.
     """
 
     compiled: FlowPlan | PendingFlow
@@ -79,6 +81,7 @@ class Explanation:
     untaken: tuple[UntakenEdge, ...] = ()
     notes: tuple[str, ...] = ()
     newer: tuple[NewerPack, ...] = ()
+    fires: tuple[dt.datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 """The service as a program opens it: its database, its flows, its compiler, and the loops beside its requests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from sqlalchemy import Engine
 
 from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
@@ -19,6 +22,7 @@ from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
+from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
@@ -29,9 +33,12 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
 from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
+from gobblin_assets.service.postgres.schedules import PostgresScheduleStore
 from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
 from gobblin_assets.service.probes import Probes
 from gobblin_assets.service.published_jobs import PublishingJobs
+from gobblin_assets.service.roles import ALL_ROLES, NodeRole
+from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.spec_executors.wire_kinds import ExecutorWires
 from gobblin_assets.service.spec_executors.wired_executor import SpecExecutors
 from gobblin_assets.service.template_store import TemplatePack, read_shipped_packs
@@ -74,12 +81,14 @@ def open_service(
     say: Callable[[str], None],
     *,
     kept_days: float = KEPT_DAYS_DEFAULT,
+    roles: Collection[NodeRole] = ALL_ROLES,
 ) -> Iterator[OpenService]:
     """The service over the log of these settings. At the end, writes under way are waited for.
 
     ``topology_file`` None: the topology is in the database, and is changed through the service. ``packs`` are
     published, beside those that are shipped. The schema of the embedded server is upgraded, if necessary; that of
-    another one is only checked. ``kept_days``: tickets are forgotten so long after the ends of their jobs.
+    another one is only checked, and may be one version ahead. ``kept_days``: tickets are forgotten so long after the
+    ends of their jobs. ``roles``: those of this node.
 
     Raises:
         RejectedError: the schema is of another version, the file has no topology, or there is no such compiler.
@@ -90,11 +99,9 @@ def open_service(
     engine = connect(settings, say)
     databases = PostgresTicketLogs(engine, environment)
     try:
-        if settings.database_url is None:
-            schema.upgrade(engine, say, SERVICE_HISTORY)
-        elif (status := schema.read_version(engine, SERVICE_HISTORY)).relation is not schema.SchemaRelation.CURRENT:
-            raise schema.refusal(status, SERVICE_HISTORY)
+        _check_schema(engine, settings, say)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
+        schedules = PostgresScheduleStore(engine)
         catalog = FlowCatalog(store)
         published = PackCatalog(PostgresPackStore(engine))
         _publish_all(published, packs, say)
@@ -114,14 +121,18 @@ def open_service(
             flows,
             Orchestrator(executions, logs, placement),
             Monitor(executions, logs),
+            Scheduler(schedules),
+            Launcher(schedules, store, flows.compiling, flows.writes),
             [
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
+                Loop("old slots", partial(schedules.forget_slots, kept_days=kept_days), FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
                 Loop("heartbeats", executors.look, HEARTBEATS_LOOK_EVERY_S),
                 Loop("executors", SentJobWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],
+            roles,
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
         limited.add_listener(core)
@@ -149,6 +160,20 @@ def _reach_executors(topologies: TopologyCatalog, logs: ExecutorWires, jobs: Pub
     topologies.add_listener(logs)
     topologies.add_listener(limited)
     return SpecExecutors(limited, logs, healths, jobs)
+
+
+def _check_schema(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
+    """Nodes of this release run beside those of the next one, whose migrations only add."""
+    status = schema.read_version(engine, SERVICE_HISTORY)
+    if schema.is_next(status):
+        say(
+            f"The schema {SERVICE_HISTORY.schema!r} is at version {status.current}, the next one after this package's"
+            f" {status.head}: upgrade the package."
+        )
+    elif settings.database_url is None:
+        schema.upgrade(engine, say, SERVICE_HISTORY)
+    elif status.relation is not schema.SchemaRelation.CURRENT:
+        raise schema.refusal(status, SERVICE_HISTORY)
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""When flows start: schedules by cron or Quartz in the zone of each flow, their spread, and maintenance windows.
+"""Schedules of flows: cron or Quartz in the zone of each flow, their spread, and maintenance windows.
 
 An expression says times of the wall clock. Where the clock is changed, times are as Debian's cron takes them:
 

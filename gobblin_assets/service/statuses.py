@@ -14,7 +14,7 @@ class ExecutionStatus(StrEnum):
     """The state of an execution of a flow, or of one of its jobs (Gobblin's words)."""
 
     COMPILED = "COMPILED"  # its plan is made
-    PENDING = "PENDING"  # it waits for jobs before it, or for a topology
+    PENDING = "PENDING"  # it waits for jobs before it, or for its launch
     ORCHESTRATED = "ORCHESTRATED"  # its ticket is sent
     RUNNING = "RUNNING"
     PENDING_RETRY = "PENDING_RETRY"  # its ticket has ended, and it gets another one
@@ -39,7 +39,7 @@ EDGES: Final[Mapping[ExecutionStatus, frozenset[ExecutionStatus]]] = {
         {ExecutionStatus.PENDING, ExecutionStatus.ORCHESTRATED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
     ),
     ExecutionStatus.PENDING: frozenset(
-        {ExecutionStatus.ORCHESTRATED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
+        {ExecutionStatus.COMPILED, ExecutionStatus.ORCHESTRATED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
     ),
     ExecutionStatus.ORCHESTRATED: frozenset({ExecutionStatus.RUNNING, ExecutionStatus.PENDING_RETRY, *ENDED}),
     ExecutionStatus.RUNNING: frozenset({ExecutionStatus.PENDING_RETRY, *ENDED}),

@@ -112,6 +112,11 @@ def list_ended_windows(spec: DatasetOptions, now: dt.datetime) -> Iterator[Asset
         window = windows.after(window)
 
 
+def find_last_boundary(partitions: PartitionsSpec, moment: dt.datetime) -> dt.datetime:
+    """The last time up to ``moment`` at which a window ended and another one began."""
+    return _windows_of(partitions).containing(moment).start
+
+
 def _order_of(window: PartitionWindow) -> tuple[dt.datetime, tuple[dt.date, ...]]:
     # The window of a day that a zone leaves out begins where the next one does.
     return window.start, window.days or ()

@@ -11,7 +11,13 @@ from gobblin_assets.model.urn import DatasetUrn
 from gobblin_assets.spec.job_options import DatasetOptions, JobOptions, PartitionsSpec
 from gobblin_assets.spec.job_parsing import find_datasets
 from gobblin_assets.spec.job_spec import DatasetSpec, JobSpec
-from gobblin_assets.spec.partition_keys import asset_partition, list_ended_windows, list_time_partitions, open_partition
+from gobblin_assets.spec.partition_keys import (
+    asset_partition,
+    find_last_boundary,
+    list_ended_windows,
+    list_time_partitions,
+    open_partition,
+)
 from gobblin_assets.spec.source_kind import kind_of
 
 Datasets = Mapping[DatasetUrn, DatasetOptions]
@@ -66,11 +72,13 @@ def select_missing(
     urns: Sequence[str] = (),
     now: dt.datetime,
     limit: int,
+    ended_by: dt.datetime | None = None,
 ) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
     """What is to be published of each dataset where nobody named a partition. Pure.
 
     Datasets without partitions as wholes. Of the others, at most ``limit`` of each, the oldest ones, in order: windows
-    that are over at ``now`` and were not published since, and static keys that are not published. ``published``: of
+    that are over at ``now`` and were not published since, and static keys that are not published. ``ended_by``, aware:
+    no window that ends later, however late it is when a run of that time comes to begin. ``published``: of
     each partition whose latest publication is complete, when the run began that made it. Datasets of which nothing is
     missing are left out. Logs, and jobs that take all partitions, as ``select_partitions`` selects them.
     RejectedError for a dataset whose partitions only a person can name.
@@ -78,15 +86,44 @@ def select_missing(
     if job.takes_all_partitions or (isinstance(job, JobSpec) and kind_of(job.source).is_log):
         return select_partitions(job, datasets, urns=urns, begun_by=now)
     missing = (
-        (urn, _list_missing(datasets[urn], published.get(urn, {}), now))
+        (urn, _list_missing(datasets[urn], published.get(urn, {}), now, ended_by))
         for urn in find_datasets(job.job, datasets, urns)
     )
     chosen = {urn: tuple(islice(each, limit)) for urn, each in missing}
     return {urn: partitions for urn, partitions in chosen.items() if partitions}
 
 
+def measure_wait_s(datasets: Datasets, ended_by: dt.datetime, now: dt.datetime) -> float:
+    """After how many seconds from ``now`` on all rows of the windows are there that end by ``ended_by``."""
+    timed = [spec for spec in datasets.values() if spec.partitions.kind.is_time]
+    ready = (find_last_boundary(spec.partitions, ended_by) + _measure_lateness(spec) for spec in timed)
+    return max([0.0, *((each - now).total_seconds() for each in ready)])
+
+
+def leave_published(
+    datasets: Datasets, selection: Selection, published: Mapping[DatasetUrn, Mapping[str, dt.datetime]]
+) -> dict[DatasetUrn, tuple[AssetPartition, ...]]:
+    """The selection without windows that were published once all of their rows were there. ``published``: as above."""
+    kept = {}
+    for urn, partitions in selection.items():
+        wait, read_at = _measure_lateness(datasets[urn]), published.get(urn, {})
+        kept[urn] = tuple(each for each in partitions if not _is_complete(each, read_at, wait))
+    return {urn: partitions for urn, partitions in kept.items() if partitions}
+
+
+def _is_complete(partition: AssetPartition, read_at: Mapping[str, dt.datetime], wait: dt.timedelta) -> bool:
+    at = read_at.get(partition.key or "")
+    return at is not None and partition.window is not None and at >= partition.window.end + wait
+
+
+def _measure_lateness(spec: DatasetOptions) -> dt.timedelta:
+    """Rows of a window still come for so long. What was read before that is not all of it."""
+    watermark = spec.watermark if isinstance(spec, DatasetSpec) else None
+    return dt.timedelta(seconds=_CLOCKS_DIFFER_S + (0.0 if watermark is None else watermark.commit_lag_s))
+
+
 def _list_missing(
-    spec: DatasetOptions, published: Mapping[str, dt.datetime], now: dt.datetime
+    spec: DatasetOptions, published: Mapping[str, dt.datetime], now: dt.datetime, ended_by: dt.datetime | None
 ) -> Iterator[AssetPartition]:
     kind = spec.partitions.kind
     if kind is PartitionKind.DYNAMIC:
@@ -98,12 +135,10 @@ def _list_missing(
     if not kind.is_time:
         yield from (each for each in _list_all(spec) if each.key is None or each.key not in published)
         return
-    watermark = spec.watermark if isinstance(spec, DatasetSpec) else None
-    # Rows of a window still come for so long. What was read before that is not all of it.
-    wait = dt.timedelta(seconds=_CLOCKS_DIFFER_S + (0.0 if watermark is None else watermark.commit_lag_s))
-    for partition in list_ended_windows(spec, now - wait):
-        read_at = published.get(partition.key or "")
-        if read_at is None or partition.window is None or read_at < partition.window.end + wait:
+    wait = _measure_lateness(spec)
+    ended = now - wait if ended_by is None else min(now - wait, ended_by)
+    for partition in list_ended_windows(spec, ended):
+        if not _is_complete(partition, published, wait):
             yield partition
 
 

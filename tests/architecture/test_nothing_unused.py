@@ -96,6 +96,7 @@ EXCEPTIONS = {
     "service.job_plan.SpecCompiler.get_topology_spec_map": "of Gobblin's port: the executors that a compiler knows",
     "service.multi_hop_compiler.MultiHopCompiler.get_topology_spec_map": "the same",
     "spark.session.ConnectPatience.can_retry": "PySpark's client calls it",
+    "service.api.representations.ExplanationBody.next_fires": _ANSWERED,
     "service.api.representations.HealthBody.snapshot_age_s": _ANSWERED,
     "service.api.representations.HealthBody.topology_version": _ANSWERED,
     "service.api.representations.NamedJobBody.is_launched": _ANSWERED,

@@ -62,6 +62,9 @@ OF_A_FLOW = (
 OF_A_MOVE = (Failpoint.MOVE_BEGUN,)
 """Of a flow whose executor is lost, besides those of a flow."""
 
+OF_A_FIRE = (Failpoint.FLOWS_FIRED, Failpoint.PENDING_LAUNCHED)
+"""Of a flow with a schedule, between its request and the first ticket."""
+
 OF_A_RESCALE = (Failpoint.VNODES_MOVED,)
 
 OF_A_LOAD = (

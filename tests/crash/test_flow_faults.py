@@ -18,8 +18,8 @@ from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus
-from tests.crash.points import OF_A_FLOW
-from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, run_to_the_end
+from tests.crash.points import OF_A_FIRE, OF_A_FLOW
+from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, fire_to_the_end, run_to_the_end
 from tests.support.shares import Share
 
 LIVES_MAX = 40
@@ -40,6 +40,8 @@ _STORED = {
     """,
     "tickets": "SELECT count(*) FROM gobblin.job_ticket WHERE verb = 'ADD' AND job LIKE :name || '_to_%'",
 }
+
+_SLOTS = "SELECT s.state, s.execution_id FROM gobblin_service.flow_slot s JOIN gobblin_service.flow USING (flow_id)"
 
 
 class DeathError(BaseException):
@@ -98,8 +100,12 @@ def count_places(engine: Engine, live: Story) -> int:
     heard: list[str] = []
     with commits_heard(engine, heard.append):
         live(FlowWorld(engine), live.__name__)
-    expected = set(OF_A_FLOW) - {Failpoint.CANCEL_MARKED}
-    assert set(heard) >= ({Failpoint.CANCEL_MARKED} if live is delete_while_it_runs else expected)
+    expected = {
+        run_to_the_end: set(OF_A_FLOW) - {Failpoint.CANCEL_MARKED},
+        fire_to_the_end: {*OF_A_FLOW, *OF_A_FIRE} - {Failpoint.CANCEL_MARKED},
+        delete_while_it_runs: {Failpoint.CANCEL_MARKED},
+    }
+    assert set(heard) >= expected[live]
     return len(heard)
 
 
@@ -120,6 +126,29 @@ def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engin
             status, deaths = live_until_done(service_engine, name)
         assert deaths == 1, name
         check_once(service_engine, name, status)
+
+
+def test_a_death_at_each_place_of_a_fire_leaves_one_slot_and_one_run(service_engine: Engine, share: Share) -> None:
+    places = count_places(service_engine, fire_to_the_end)
+    assert places > 45
+    # Behind the launch, all is as of any other flow.
+    for place in (number + 1 for number in share.numbers(12, "deaths of a fire")):
+        heard = 0
+
+        def die(_place: str, at: int = place) -> None:
+            nonlocal heard
+            heard += 1
+            if heard == at:
+                raise DeathError
+
+        name = f"dies_fired_at_{place}"
+        with commits_heard(service_engine, die):
+            status, deaths = live_until_done(service_engine, name, fire_to_the_end)
+        assert deaths == 1, name
+        check_once(service_engine, name, status)
+        with service_engine.connect() as connection:
+            query = f"{_SLOTS} WHERE flow_name = :name"
+            assert connection.execute(text(query), {"name": name}).all() == [("RUN", status.execution_id)]
 
 
 def test_a_death_at_each_place_of_a_deletion_leaves_nothing_that_runs(service_engine: Engine, share: Share) -> None:

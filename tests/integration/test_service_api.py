@@ -222,7 +222,7 @@ class TestRefusals:
             ({"surce": "shop"}, "surce"),
             ({"source": "shpo"}, "source"),
             ({"destinations": ["lake"] * 21}, "destinations"),
-            ({"schedule": "@daily"}, "schedule"),
+            ({"schedule": "@dayly"}, "schedule"),
             ({"template_uris": ["file:///etc/passwd"]}, "template_uris[0]"),
             ({"parameters": {}}, "parameters.tables"),
             ({"parameters": {"tabels": []}}, "parameters.tabels"),

@@ -134,7 +134,7 @@ def test_names_of_any_characters_are_keys(service: RunningService) -> None:
 @pytest.mark.parametrize(
     ("change", "status", "field"),
     [
-        ({"schedule": "0 * * * *"}, 422, "schedule"),
+        ({"schedule": "0 * * *"}, 422, "schedule"),
         ({"properties": {"prop2": "x", "prop1": "x"}}, 422, "parameters.prop2"),
         ({"properties": {}}, 422, "parameters.prop1"),
         ({"properties": {"prop1": 5}}, 422, "properties"),

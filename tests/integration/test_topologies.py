@@ -158,7 +158,7 @@ def test_who_changes_the_topology_does_not_wait_for_pending_flows_which_are_comp
     compiler = WaitingCompiler(catalog.topology)
     world = FlowWorld(engine, compiler)
     world.flows.create(world.person, make_config())
-    core = CoreServices(world.catalog, world.flows, world.orchestrator, world.monitor)
+    core = CoreServices(world.catalog, world.flows, world.orchestrator, world.monitor, world.scheduler, world.launcher)
     catalog.add_listener(compiler)
     catalog.add_listener(core)
     core.start()

@@ -18,14 +18,17 @@ from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow, PlannedJob
+from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.schedules import PostgresScheduleStore
+from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.specs import FlowKey, FlowSpec
-from gobblin_assets.service.statuses import ENDED, FlowStatus
+from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus
 from gobblin_assets.service.topology import (
     DataNode,
     ExecutorSpec,
@@ -158,6 +161,9 @@ class FlowWorld:
         self.orchestrator = Orchestrator(self.executions, self.logs, placement)
         self.watch = SentJobWatch(self.executions, self.logs, placement)
         self.monitor = Monitor(self.executions, self.logs)
+        self.schedules = PostgresScheduleStore(self.engine)
+        self.scheduler = Scheduler(self.schedules)
+        self.launcher = Launcher(self.schedules, self.store, self.flows.compiling, self.flows.writes)
         self.executor = PlayedExecutor(self.engine)
 
     def beat(self, name: str = EXECUTOR, phase: ExecutorPhase = ExecutorPhase.WORKING, *, slots: int = 10) -> None:
@@ -231,9 +237,9 @@ class PlayedExecutor:
         self.tickets.report(claim, uuid.uuid4(), kind, details)
 
 
-def run_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
+def run_to_the_end(world: FlowWorld, name: str, config: FlowConfig | None = None) -> FlowStatus:
     """One process' life: ask for the flow, as a client does that got no answer, and go on until it has ended."""
-    world.flows.create(world.person, make_config("lake", "mirror", name=name), request_key=name)
+    world.flows.create(world.person, config or make_config("lake", "mirror", name=name), request_key=name)
     key = FlowKey(KEY.group, name)
     while (status := world.flows.get_status(key)).status not in ENDED:
         world.orchestrator.look()
@@ -243,6 +249,22 @@ def run_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
             world.executor.run(claim, rows=ROWS, sequence_id=made, watermarks={"id": ("0", "7")})
         world.monitor.look()
     return status
+
+
+def fire_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
+    """The same for a flow whose slot of some seconds ago nobody has fired."""
+    config = make_config("lake", "mirror", name=name, schedule="0 0 1 1 *")
+    flow = world.flows.create(world.person, config, request_key=name)
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow f SET next_fire_at = now() - interval '9 s', due_at = now()"
+        not_fired = "NOT EXISTS (SELECT FROM gobblin_service.flow_slot s WHERE s.flow_id = f.flow_id)"
+        connection.execute(text(f"{query} WHERE f.flow_id = :flow_id AND {not_fired}"), {"flow_id": flow.flow_id})
+    world.scheduler.look()
+    while world.flows.get_status(FlowKey(KEY.group, name)).status is ExecutionStatus.PENDING:
+        # Else what a process died with would be taken after seconds.
+        world.launcher.wake()
+        world.launcher.look()
+    return run_to_the_end(world, name, config)
 
 
 def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:

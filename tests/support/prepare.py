@@ -1,10 +1,10 @@
 """Brings what servers of the tests are made of, once, before the tests begin.
 
 On a machine that has nothing cached, Go builds versitygw and fake-gcs-server for minutes while the tests use the
-processors, Maven brings Hadoop, npm Azurite, apt an sshd, and playwright or apt a Chromium; a test that waits for that
-would reach its timeout. The many JVMs of the tests start sooner with an archive of Spark's classes, and in a new clone
-the tests are compiled, which each worker would do by itself. What can't be brought here is said by the tests that need
-it.
+processors, Maven brings Hadoop, npm Azurite, apt an sshd and an nginx, and playwright or apt a Chromium;
+a test that waits for that would reach its timeout. The many JVMs of the tests start sooner with an archive of Spark's
+classes, and in a new clone the tests are compiled, which each worker would do by itself. What can't be brought here is
+said by the tests that need it.
 """
 
 import subprocess
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from demo.go_programs import build_go_program
 from demo.kafka.jars import resolve_jars
 from demo.s3.gateway import build_versitygw
+from demo.service.balancer import find_nginx
 from gobblin_assets.spark.class_archive import make_archive
 from tests.support import mysql
 from tests.support.azurite import install_azurite
@@ -31,6 +32,7 @@ def main() -> None:
         lambda: resolve_jars("hdfs", COORDINATES),
         lambda: resolve_jars("mysql-server", [mysql.COORDINATE]),
         find_sshd,
+        find_nginx,
         install_azurite,
         install_chromium,
         lambda: make_archive(print),

@@ -7,10 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,6 +27,7 @@ from tests.support import postgres
 from tests.support.database_pool import DatabasePool
 
 _STOP_WAIT_S_MAX = 30
+_LOOK_EVERY_S = 0.05
 
 TOPOLOGY: Mapping[str, Any] = {
     "nodes": {
@@ -105,7 +108,10 @@ class Answer:
 
 @dataclass
 class RunningService:
-    """``url``: without a slash at its end. ``environment``: of commands that are its clients."""
+    """``url``: without a slash at its end; "" of a node that answers no requests.
+
+    ``environment``: of commands that are its clients.
+    """
 
     url: str
     folder: Path
@@ -193,8 +199,9 @@ def run_service(
     topology: Mapping[str, Any] = TOPOLOGY,
     pack: Mapping[str, str] = PACK,
     port: int = 0,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[RunningService]:
-    """Serve with the test's topology and templates, on a free port unless one is given.
+    """Serve with the test's topology and templates, on a free port unless one is given. ``variables``: of its process.
 
     ``pack``: the texts of its files; without one, the templates are those that are shipped.
     """
@@ -206,12 +213,11 @@ def run_service(
     environment = {**os.environ, "GOBBLIN_DATABASE_URL": database_url, "GOBBLIN_HOME": str(folder / "home")}
     command = [sys.executable, "-m", "gobblin_assets.cli", "service", "serve", "--port", str(port)]
     command += ["--topology", str(folder / "topology.yaml"), *(["--pack", str(templates)] if pack else []), *options]
-    said = folder / "service.log"
-    with said.open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
+    said = folder / "service.stderr"
+    with (folder / "service.log").open("w", encoding="utf-8") as log, said.open("w", encoding="utf-8") as errors:
+        process = subprocess.Popen(command, env={**environment, **variables}, stdout=log, stderr=errors, text=True)
     try:
-        url = _read_url(process)
+        url = _await_url(process, said)
         yield RunningService(url, folder, process, {**environment, "GOBBLIN_SERVICE_URL": url})
     finally:
         process.terminate()
@@ -219,14 +225,12 @@ def run_service(
             process.wait(_STOP_WAIT_S_MAX)
         finally:
             process.kill()
-            process.stderr.close()
 
 
-def _read_url(process: "subprocess.Popen[str]") -> str:
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        lines.append(line)
-        if found := re.search(r"answers on (http://\S+?)/?$", line):
-            return found[1]
-    raise AssertionError(f"the service did not start: {''.join(lines)}")
+def _await_url(process: "subprocess.Popen[str]", said: Path) -> str:
+    while process.poll() is None:
+        found = re.search(r"answers (?:on (http://\S+?)/?|no requests\.)\n", said.read_text(encoding="utf-8"))
+        if found:
+            return found[1] or ""
+        time.sleep(_LOOK_EVERY_S)
+    raise AssertionError(f"the service did not start: {said.read_text(encoding='utf-8')}")

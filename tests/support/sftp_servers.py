@@ -6,7 +6,6 @@ sshd without rights of root has not: passwords, and faults. Both run as an ordin
 guard kills each when the process that started it ends.
 """
 
-import fcntl
 import json
 import os
 import pwd
@@ -25,12 +24,12 @@ from typing import Any, Final
 import asyncssh
 import pytest
 
+from demo.debian_programs import find_debian_files
 from demo.server_process import serve
 from gobblin_assets.fs.sftp.client import IDLE_S, SftpClient
 from gobblin_assets.fs.sftp.login import AGENT_VARIABLE, PREFIX, SftpServer, SftpSettings
 from gobblin_assets.fs.sftp.session import ANSWER_WAIT_S
 from gobblin_assets.fs.sftp.tree import SftpTree
-from gobblin_assets.settings import cache_folder
 
 PACKAGES: Final = ("openssh-server", "libwrap0")
 PASSWORD: Final = "pass word/of:the@tester"
@@ -184,36 +183,7 @@ def find_sshd() -> tuple[Path, ...]:
     own = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if own is not None:
         return (Path(own),)
-    kept = cache_folder() / "openssh"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with (kept.parent / "openssh.lock").open("w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            with tempfile.TemporaryDirectory(prefix="openssh.", dir=kept.parent) as work:
-                if not _bring_sshd(Path(work)):
-                    return ()
-                # It appears complete, by a rename.
-                (Path(work) / "found").rename(kept)
-    return (kept / "sshd", *sorted(kept.glob("lib*")))
-
-
-def _bring_sshd(work: Path) -> bool:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        return False
-    (work / "found").mkdir()
-    done = subprocess.run(
-        ["apt-get", "download", *PACKAGES],
-        cwd=work,
-        capture_output=True,
-        timeout=_BRING_S_MAX,
-        stdin=subprocess.DEVNULL,
-    )
-    for package in work.glob("*.deb") if done.returncode == 0 else ():
-        subprocess.run(["dpkg-deb", "-x", str(package), str(work / "unpacked")], check=True, capture_output=True)
-    for path in (work / "unpacked").rglob("*"):
-        if str(path).endswith("sbin/sshd") or path.name.startswith("libwrap.so"):
-            shutil.copy(path, work / "found" / path.name)
-    return (work / "found" / "sshd").exists()
+    return find_debian_files("openssh-server", PACKAGES, ["*/sbin/sshd", "*/libwrap.so*"])
 
 
 def make_private_key(path: Path) -> Path:

@@ -17,6 +17,7 @@ from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.pack_catalog import PublishedPack
 from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe
 from gobblin_assets.service.published_jobs import PastExecution
+from gobblin_assets.service.slots import FlowSlot, SlotState
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState
 from gobblin_assets.spec.spec_model import SpecModel
@@ -44,6 +45,7 @@ class FlowBody(BaseModel):
     owner: str
     created_at: dt.datetime
     updated_at: dt.datetime
+    next_fire_at: dt.datetime | None = Field(description="When the schedule starts the flow next; null: it does not.")
     config: FlowConfig
     pins: dict[str, str] = Field(description="The versions of packs that its launches use, by packs.")
 
@@ -64,6 +66,20 @@ class VersionBody(BaseModel):
     made_at: dt.datetime
     config: FlowConfig
     pins: dict[str, str]
+
+
+class SlotBody(BaseModel):
+    """A start by the schedule, or `count` of them up to `until`, and what became of it; `reason`: why it does not run.
+
+    `execution_id`: the execution that is run for it.
+    """
+
+    at: dt.datetime
+    until: dt.datetime
+    count: int
+    state: SlotState
+    reason: str
+    execution_id: int | None
 
 
 class StateBody(BaseModel):
@@ -122,6 +138,7 @@ class ExplanationBody(BaseModel):
     untaken: list[UntakenBody]
     newer: list[NewerPackBody]
     notes: list[str]
+    next_fires: list[dt.datetime] = Field(description="When the schedule next starts the flow, in the flow's zone.")
 
 
 class ProbeBody(BaseModel):
@@ -345,8 +362,20 @@ def show_flow(flow: StoredFlow) -> FlowBody:
         owner=flow.owner.name,
         created_at=flow.created_at,
         updated_at=flow.updated_at,
+        next_fire_at=flow.next_fire_at,
         config=flow.spec.config,
         pins=dict(flow.spec.pins),
+    )
+
+
+def show_slot(slot: FlowSlot) -> SlotBody:
+    return SlotBody(
+        at=slot.at,
+        until=slot.until,
+        count=slot.count,
+        state=slot.state,
+        reason=slot.reason,
+        execution_id=slot.execution_id,
     )
 
 
@@ -416,6 +445,7 @@ def show_explanation(explanation: Explanation) -> ExplanationBody:
         ],
         newer=[NewerPackBody(pack=each.pack, pinned=each.pinned, newest=each.newest) for each in explanation.newer],
         notes=list(explanation.notes),
+        next_fires=list(explanation.fires),
     )
 
 

@@ -21,9 +21,12 @@ from gobblin_assets.service.template_parameters import read_texts
 PROTOCOL_VERSION: Final = "2.0.0"
 SOURCE_PROPERTY: Final = "gobblin.flow.sourceIdentifier"
 DESTINATION_PROPERTY: Final = "gobblin.flow.destinationIdentifier"
+TIMEZONE_PROPERTY: Final = "gobblin.flow.timezone"
 
 _TEMPLATE_FIELDS: Final = ("templateUris", "templateNames", "templateName")
-_FIELDS: Final = frozenset({"flowName", "flowGroup", "schedule", "runImmediately", "properties", *_TEMPLATE_FIELDS})
+_CRON: Final = "cronSchedule"
+_RUN_NOW: Final = "runImmediately"
+_FIELDS: Final = frozenset({"flowName", "flowGroup", "schedule", _RUN_NOW, "properties", *_TEMPLATE_FIELDS})
 _PARTS: Final = re.compile(r"([^(),:']+):((?:''|[^(),:'])*)")
 
 
@@ -85,15 +88,32 @@ def read_flow(data: object, schemas_of: Callable[[Sequence[str]], Sequence[Mappi
         "flow_group": data.get("flowGroup", ""),
         "flow_name": data.get("flowName", ""),
         "template_uris": uris,
-        "schedule": data.get("schedule", ""),
         "run_immediately": data.get("runImmediately"),
+        **_read_schedule(data.get("schedule", "")),
     }
     rest = dict(properties)
+    if zone := rest.pop(TIMEZONE_PROPERTY, ""):
+        options["timezone"] = zone
     if source := rest.pop(SOURCE_PROPERTY, ""):
         options["source"] = source
     if destinations := rest.pop(DESTINATION_PROPERTY, ""):
         options["destinations"] = _split(destinations)
     options["parameters"] = read_texts(rest, schemas_of(uris))
+    return options
+
+
+def _read_schedule(value: object) -> dict[str, Any]:
+    """A text, or the record Schedule."""
+    if not isinstance(value, Mapping):
+        return {"schedule": value}
+    unknown = sorted(str(name) for name in value.keys() - {_CRON, _RUN_NOW})
+    if unknown:
+        raise RejectedError(
+            "is not a field of a Schedule", field=f"schedule.{unknown[0][:100]}", hint=f"Known: {_CRON}, {_RUN_NOW}."
+        )
+    options = {"schedule": value.get(_CRON, "")}
+    if value.get(_RUN_NOW) is not None:
+        options["run_immediately"] = value[_RUN_NOW]
     return options
 
 
@@ -116,10 +136,13 @@ def write_flow(options: Mapping[str, Any]) -> dict[str, Any]:
         properties[SOURCE_PROPERTY] = options["source"]["node"]
     if options["destinations"]:
         properties[DESTINATION_PROPERTY] = ",".join(each["node"] for each in options["destinations"])
+    if "timezone" in options:
+        properties[TIMEZONE_PROPERTY] = options["timezone"]
+    schedule = options["schedule"]
     found = {
         "flowName": options["flow_name"],
         "flowGroup": options["flow_group"],
-        "schedule": options["schedule"],
+        "schedule": {_CRON: schedule, _RUN_NOW: bool(options["run_immediately"])} if schedule else "",
         "templateUris": ",".join(options["template_uris"]),
         "properties": properties,
     }

@@ -19,6 +19,7 @@ IS_UNSENT: Final = f"status IN ({states(*UNSENT)})"
 
 _LOCK = text("""
     SELECT e.execution_id, e.request_id, e.status, e.cancel_asked_at IS NOT NULL AS is_asked_to_end,
+           e.launch_at IS NOT NULL AS has_no_jobs,
            coalesce(v.config ->> 'failure_option', '') = 'FINISH_RUNNING' AS finishes_running
       FROM gobblin_service.flow_execution e
       JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (e.flow_id, e.flow_version)
@@ -47,6 +48,12 @@ _MOVE_EXECUTION = text("""
 
 _ASK_END = text("""
     UPDATE gobblin_service.flow_execution SET cancel_asked_at = clock_timestamp(), message = :message
+     WHERE execution_id = :execution_id
+""")
+
+_END_FIRED = text("""
+    UPDATE gobblin_service.flow_execution
+       SET status = 'CANCELLED', launch_at = NULL, ended_at = clock_timestamp()
      WHERE execution_id = :execution_id
 """)
 
@@ -133,6 +140,9 @@ def request_end(connection: Connection, execution_id: int, reason: str) -> bool:
     if ExecutionStatus(execution.status) in ENDED:
         return True
     connection.execute(_ASK_END, {"execution_id": execution_id, "message": reason})
+    if execution.has_no_jobs:
+        connection.execute(_END_FIRED, {"execution_id": execution_id})
+        return True
     for row in connection.execute(_NOT_BEGUN, {"execution_id": execution_id}).all():
         job = JobOfExecution(execution_id, row.number)
         move_job(connection, job, ExecutionStatus(row.status), ExecutionStatus.CANCELLED, reason)

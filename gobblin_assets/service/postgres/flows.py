@@ -16,7 +16,7 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import LogId
-from gobblin_assets.service.access import EVERY_FLOW, FlowPattern, FlowScope
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
     PAUSED_MESSAGE,
@@ -44,6 +44,9 @@ from gobblin_assets.service.postgres.launches import (
     resume_jobs,
     runs_as_planned,
 )
+from gobblin_assets.service.postgres.scopes import IN_SCOPE, scope_arguments
+from gobblin_assets.service.postgres.slots import end_schedule, list_slots, schedule_flow
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import FlowStatus
 
@@ -62,32 +65,22 @@ NEXT_CHANGE = text("""
 
 CHANGE_NUMBER = text("SELECT number FROM gobblin_service.catalog_change WHERE catalog = :catalog")
 
-_COLUMNS: Final = """
+FLOW_COLUMNS: Final = """
     f.flow_id, f.flow_group, f.flow_name, f.version, f.state, f.reasons, f.runs_when_able, f.restarts, f.generation,
-    f.owner, f.owner_groups, f.change, f.created_at, f.updated_at, CAST(v.config AS text) AS config, v.pins
+    f.owner, f.owner_groups, f.change, f.created_at, f.updated_at, f.next_fire_at, CAST(v.config AS text) AS config,
+    v.pins
 """
 
-_FLOWS: Final = "gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id, version)"
+FLOWS_WITH_VERSIONS: Final = "gobblin_service.flow f JOIN gobblin_service.flow_version v USING (flow_id, version)"
 
 _BY_KEY: Final = "f.flow_group = :flow_group AND f.flow_name = :flow_name AND f.deleted_at IS NULL"
 
-_FIND = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE {_BY_KEY}")
+_FIND = text(f"SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS} WHERE {_BY_KEY}")
 
-_FIND_BY_ID = text(f"SELECT {_COLUMNS} FROM {_FLOWS} WHERE f.flow_id = :flow_id")
-
-_FITS: Final = """
-    SELECT FROM jsonb_to_recordset(CAST(:{} AS jsonb)) AS p (flow_group text, flow_name text, is_prefix boolean)
-     WHERE (p.flow_group IS NULL OR p.flow_group = f.flow_group)
-       AND CASE WHEN p.is_prefix THEN starts_with(f.flow_name, p.flow_name) ELSE f.flow_name = p.flow_name END
-"""
-
-IN_SCOPE: Final = f"""
-    (:sees_all OR (EXISTS ({_FITS.format("allowed")}) AND NOT EXISTS ({_FITS.format("denied")})))
-"""
-"""Of ``f``, a flow, with the arguments that ``scope_arguments`` gives."""
+_FIND_BY_ID = text(f"SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS} WHERE f.flow_id = :flow_id")
 
 _LIST = text(f"""
-    SELECT {_COLUMNS} FROM {_FLOWS}
+    SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS}
      WHERE f.deleted_at IS NULL AND (f.flow_group, f.flow_name) > (:after_group, :after_name)
        AND (CAST(:flow_group AS text) IS NULL OR f.flow_group = :flow_group)
        AND (CAST(:search AS text) IS NULL
@@ -99,7 +92,7 @@ _LIST = text(f"""
 """)
 
 _PENDING = text(f"""
-    SELECT {_COLUMNS} FROM {_FLOWS}
+    SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS}
      WHERE f.state = 'PENDING' AND f.deleted_at IS NULL
        AND (f.created_at, f.flow_id) > (coalesce(:after_at, CAST('-infinity' AS timestamptz)), :after_id)
      ORDER BY f.created_at, f.flow_id
@@ -107,7 +100,8 @@ _PENDING = text(f"""
 """)
 
 _CHANGED = text(f"""
-    SELECT {_COLUMNS}, f.deleted_at FROM {_FLOWS} WHERE f.change > :after ORDER BY f.change LIMIT :limit
+    SELECT {FLOW_COLUMNS}, f.deleted_at FROM {FLOWS_WITH_VERSIONS}
+     WHERE f.change > :after ORDER BY f.change LIMIT :limit
 """)
 
 _LOCK_REQUEST = text("SELECT pg_advisory_xact_lock(hashtextextended(:request_key, 7))")
@@ -162,8 +156,15 @@ _SET_STATE = text("""
 _SET_PAUSED = text("""
     UPDATE gobblin_service.flow
        SET state = CASE WHEN :is_paused THEN 'PAUSED' WHEN reasons = '[]' THEN 'ACTIVE' ELSE 'PENDING' END,
+           paused_at = CASE WHEN :is_paused THEN now() ELSE paused_at END,
+           resumed_at = CASE WHEN :is_paused THEN NULL ELSE now() END,
            updated_at = clock_timestamp()
      WHERE flow_id = :flow_id AND (state = 'PAUSED') <> :is_paused
+""")
+
+# What was fired before the pause is launched now.
+_WAKE_PENDING = text("""
+    UPDATE gobblin_service.flow_execution SET launch_at = now() WHERE flow_id = :flow_id AND launch_at IS NOT NULL
 """)
 
 _DELETE = text("UPDATE gobblin_service.flow SET deleted_at = clock_timestamp() WHERE flow_id = :flow_id")
@@ -191,7 +192,7 @@ _CANCEL_RESTART = text("""
 """)
 
 _RESTARTING = text(f"""
-    SELECT {_COLUMNS} FROM {_FLOWS}
+    SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS}
      WHERE f.restarts AND f.state = 'ACTIVE' AND f.deleted_at IS NULL
        AND NOT EXISTS (SELECT FROM gobblin_service.flow_execution e WHERE e.flow_id = f.flow_id AND e.ended_at IS NULL)
        AND (f.created_at, f.flow_id) > (coalesce(:after_at, CAST('-infinity' AS timestamptz)), :after_id)
@@ -265,6 +266,7 @@ class PostgresFlowStore:
                     )
                 return found
             connection.execute(_INSERT_VERSION, _version_arguments(flow_id, 1, write))
+            schedule_flow(connection, flow_id, 1, write.config)
             if write.launch is not None:
                 make_execution(connection, flow_id, 1, write.launch)
             if request is not None:
@@ -285,6 +287,7 @@ class PostgresFlowStore:
             _require_version(key, locked, if_version)
             version = connection.execute(_UPDATE, _flow_arguments(flow_id, write)).scalar_one()
             connection.execute(_INSERT_VERSION, _version_arguments(flow_id, version, write))
+            schedule_flow(connection, flow_id, locked.version, write.config)
             if locked.state != FlowState.PAUSED and _ends_workers(connection, flow_id, version, write):
                 return _changed(connection, flow_id)
             if write.launch is not None:
@@ -304,9 +307,9 @@ class PostgresFlowStore:
                 return deleted[0] if deleted else None
             if if_version is not None:
                 _require_version(key, locked, if_version)
-            execution_id = connection.execute(_OPEN, {"flow_id": locked.flow_id}).scalar()
-            if execution_id is not None:
+            for execution_id in connection.execute(_OPEN, {"flow_id": locked.flow_id}).scalars().all():
                 request_end(connection, execution_id, "the flow was deleted")
+            end_schedule(connection, locked.flow_id, locked.version)
             request_deletions(connection, locked.flow_id)
             connection.execute(_DELETE, {"flow_id": locked.flow_id})
             deleted[:] = [_changed(connection, locked.flow_id)]
@@ -337,13 +340,13 @@ class PostgresFlowStore:
             **scope_arguments(scope),
         }
         rows = self._read("list flows", lambda c: c.execute(_LIST, arguments).all())
-        flows = tuple(_flow_of(row) for row in rows[:limit])
+        flows = tuple(flow_of(row) for row in rows[:limit])
         return FlowPage(flows, flows[-1].spec.key if len(rows) > limit else None)
 
     def list_pending(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
         arguments = _page_arguments(after, limit)
         return [
-            _flow_of(row) for row in self._read("list pending flows", lambda c: c.execute(_PENDING, arguments).all())
+            flow_of(row) for row in self._read("list pending flows", lambda c: c.execute(_PENDING, arguments).all())
         ]
 
     def activate(self, flow_id: uuid.UUID, *, if_version: str, launch: Launch | None, pins: Mapping[str, str]) -> bool:
@@ -356,7 +359,8 @@ class PostgresFlowStore:
             open_id = connection.execute(_OPEN_WITH_WORKERS, {"flow_id": flow_id}).scalar()
             if open_id is not None:
                 _restart(connection, flow_id, open_id, locked.version)
-            elif launch is not None:
+            elif launch is not None and connection.execute(_OPEN, {"flow_id": flow_id}).scalar() is None:
+                # One that is open was fired, and waits for its launch.
                 make_execution(connection, flow_id, locked.version, launch)
             _changed(connection, flow_id)
             return True
@@ -379,6 +383,8 @@ class PostgresFlowStore:
             if is_paused and execution_id is not None:
                 request_end(connection, execution_id, PAUSED_MESSAGE)
             if connection.execute(_SET_PAUSED, {"flow_id": locked.flow_id, "is_paused": is_paused}).rowcount:
+                if not is_paused:
+                    connection.execute(_WAKE_PENDING, {"flow_id": locked.flow_id})
                 return _changed(connection, locked.flow_id)
             return _get_by_id(connection, locked.flow_id)
 
@@ -391,6 +397,9 @@ class PostgresFlowStore:
         return [
             FlowVersion(str(row.version), _config_of(row.config), row.pins, row.made_by, row.made_at) for row in rows
         ]
+
+    def list_slots(self, flow_id: uuid.UUID, *, limit: int) -> Sequence[FlowSlot]:
+        return self._read("list slots", lambda c: list_slots(c, flow_id, limit))
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
@@ -426,7 +435,7 @@ class PostgresFlowStore:
     def list_restarting(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
         arguments = _page_arguments(after, limit)
         rows = self._read("list flows that restart", lambda c: c.execute(_RESTARTING, arguments).all())
-        return [_flow_of(row) for row in rows]
+        return [flow_of(row) for row in rows]
 
     def launch(self, flow_id: uuid.UUID, launch: Launch, *, if_version: str) -> int:
         def body(connection: Connection) -> int:
@@ -440,12 +449,7 @@ class PostgresFlowStore:
             if str(locked.version) != if_version or locked.state == FlowState.PAUSED:
                 raise ConflictError("the flow was changed meanwhile", hint="Look at it, and run it again.")
             execution_id = make_execution(connection, flow_id, locked.version, launch)
-            is_changed = _add_pins(connection, flow_id, locked.version, launch.pins)
-            if locked.state == FlowState.PENDING:
-                _set_state(connection, flow_id, FlowState.ACTIVE, ())
-                is_changed = True
-            if is_changed:
-                _changed(connection, flow_id)
+            note_launched(connection, locked, launch.pins)
             return execution_id
 
         return self._write("launch a flow", body)
@@ -494,7 +498,7 @@ class PostgresFlowStore:
         # Values are made behind the transaction, which may not be idle for long.
         return CatalogChanges(
             number=number if len(rows) < limit else rows[-1].change,
-            flows=tuple(_flow_of(row) for row in rows if row.deleted_at is None),
+            flows=tuple(flow_of(row) for row in rows if row.deleted_at is None),
             gone=tuple((FlowKey(row.flow_group, row.flow_name), row.flow_id) for row in rows if row.deleted_at),
             is_all=len(rows) < limit,
         )
@@ -548,11 +552,11 @@ def _get_execution(connection: Connection, key: FlowKey, execution_id: int) -> F
 
 def _find(connection: Connection, key: FlowKey) -> StoredFlow | None:
     row = connection.execute(_FIND, _key_arguments(key)).one_or_none()
-    return None if row is None else _flow_of(row)
+    return None if row is None else flow_of(row)
 
 
 def _get_by_id(connection: Connection, flow_id: uuid.UUID) -> StoredFlow:
-    return _flow_of(connection.execute(_FIND_BY_ID, {"flow_id": flow_id}).one())
+    return flow_of(connection.execute(_FIND_BY_ID, {"flow_id": flow_id}).one())
 
 
 def _lock(connection: Connection, key: FlowKey, flow_id: uuid.UUID | None = None) -> Row[Any]:
@@ -605,6 +609,16 @@ def _add_pins(connection: Connection, flow_id: uuid.UUID, version: int, pins: Ma
     return bool(pins) and connection.execute(_ADD_PINS, arguments).rowcount == 1
 
 
+def note_launched(connection: Connection, locked: Row[Any], pins: Mapping[str, str]) -> None:
+    """A flow that a launch has compiled is ACTIVE, and has these pins."""
+    is_changed = _add_pins(connection, locked.flow_id, locked.version, pins)
+    if locked.state == FlowState.PENDING:
+        _set_state(connection, locked.flow_id, FlowState.ACTIVE, ())
+        is_changed = True
+    if is_changed:
+        _changed(connection, locked.flow_id)
+
+
 def _page_arguments(after: StoredFlow | None, limit: int) -> dict[str, object]:
     return {
         "after_at": None if after is None else after.created_at,
@@ -646,7 +660,7 @@ def _config_of(written: str) -> FlowConfig:
     return FlowConfig.model_validate_json(written)
 
 
-def _flow_of(row: Row[Any]) -> StoredFlow:
+def flow_of(row: Row[Any]) -> StoredFlow:
     config = _config_of(row.config)
     key = FlowKey(row.flow_group, row.flow_name)
     return StoredFlow(
@@ -661,19 +675,8 @@ def _flow_of(row: Row[Any]) -> StoredFlow:
         generation=row.generation,
         runs_when_able=row.runs_when_able,
         restarts=row.restarts,
+        next_fire_at=row.next_fire_at,
     )
-
-
-def scope_arguments(scope: FlowScope) -> dict[str, object]:
-    return {
-        "sees_all": scope == EVERY_FLOW,
-        "allowed": to_jsonb([_pattern_to_json(each) for each in scope.allowed]),
-        "denied": to_jsonb([_pattern_to_json(each) for each in scope.denied]),
-    }
-
-
-def _pattern_to_json(pattern: FlowPattern) -> dict[str, object]:
-    return {"flow_group": pattern.group, "flow_name": pattern.name, "is_prefix": pattern.is_prefix}
 
 
 def _escape_like(text_: str) -> str:

@@ -71,6 +71,12 @@ _INSERT_EXECUTION = text("""
     RETURNING execution_id
 """)
 
+_COMPILE_EXECUTION = text("""
+    UPDATE gobblin_service.flow_execution
+       SET status = :status, flow_version = :flow_version, message = '', waits_for = '', launch_at = NULL
+     WHERE execution_id = :execution_id
+""")
+
 _INSERT_JOB = text("""
     INSERT INTO gobblin_service.job_execution
            (execution_id, number, job_name, executor, log, ticket_id, ticket, after, status)
@@ -172,10 +178,6 @@ def make_execution(connection: Connection, flow_id: uuid.UUID, version: int, lau
     open_id = connection.execute(_FIND_OPEN, {"flow_id": flow_id}).scalar()
     if open_id is not None:
         raise is_open(open_id)
-    if connection.execute(_GENERATION, {"flow_id": flow_id}).scalar_one() != launch.generation:
-        raise ConflictError("the flow was replanned meanwhile", hint="Run it again.")
-    for job in launch.jobs:
-        _bind(connection, flow_id, launch.generation, job)
     execution_id: int = connection.execute(
         _INSERT_EXECUTION,
         {
@@ -187,6 +189,24 @@ def make_execution(connection: Connection, flow_id: uuid.UUID, version: int, lau
             "selection": to_jsonb(selection_to_json(launch.selection)),
         },
     ).scalar_one()
+    _insert_jobs(connection, flow_id, execution_id, launch)
+    return execution_id
+
+
+def launch_execution(
+    connection: Connection, flow_id: uuid.UUID, version: int, execution_id: int, launch: Launch
+) -> None:
+    """Give an execution that was fired its jobs. Its row and its flow's are locked."""
+    arguments = {"execution_id": execution_id, "flow_version": version, "status": ExecutionStatus.COMPILED.value}
+    connection.execute(_COMPILE_EXECUTION, arguments)
+    _insert_jobs(connection, flow_id, execution_id, launch)
+
+
+def _insert_jobs(connection: Connection, flow_id: uuid.UUID, execution_id: int, launch: Launch) -> None:
+    if connection.execute(_GENERATION, {"flow_id": flow_id}).scalar_one() != launch.generation:
+        raise ConflictError("the flow was replanned meanwhile", hint="Run it again.")
+    for job in launch.jobs:
+        _bind(connection, flow_id, launch.generation, job)
     for job in launch.jobs:
         arguments = {
             "execution_id": execution_id,
@@ -205,7 +225,6 @@ def make_execution(connection: Connection, flow_id: uuid.UUID, version: int, lau
     kept = [job.job_name for job in launch.jobs]
     if retired := connection.execute(_RETIRE, {"flow_id": flow_id, "kept": kept}).scalars().all():
         request_deletions(connection, flow_id, retired)
-    return execution_id
 
 
 def runs_as_planned(connection: Connection, execution_id: int, planned: Sequence[LaunchedJob]) -> bool:

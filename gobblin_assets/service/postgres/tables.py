@@ -8,6 +8,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    DateTime,
     ForeignKey,
     ForeignKeyConstraint,
     Identity,
@@ -26,6 +27,7 @@ from sqlalchemy.dialects.postgresql import JSON, JSONB
 from gobblin_assets.db.table_metadata import NAMING, moment, states
 from gobblin_assets.model.job_ticket import TicketVerb
 from gobblin_assets.service.flow_store import FlowState
+from gobblin_assets.service.slots import SlotState
 from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
 
 SERVICE_SCHEMA: Final = "gobblin_service"
@@ -59,7 +61,16 @@ flow = Table(
     moment("created_at", nullable=False, default_now=True),
     moment("updated_at", nullable=False, default_now=True),
     moment("deleted_at"),
+    # Of a flow with a schedule: the first slot that is not accounted, and when it is to be looked at, which a
+    # maintenance window makes later.
+    moment("next_fire_at"),
+    moment("due_at"),
+    moment("paused_at"),
+    moment("resumed_at"),
+    # It has no slots: its workers always run.
+    Column("is_continuous", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint(f"state IN ({states(*FlowState)})", name="state"),
+    CheckConstraint("(next_fire_at IS NULL) = (due_at IS NULL)", name="due_at"),
     CheckConstraint("version > 0", name="version"),
     # One flow of a name at a time; pages of the list.
     Index(
@@ -72,6 +83,12 @@ flow = Table(
     Index("flow_change", "change"),
     Index("flow_restarting", "flow_id", postgresql_where=text("restarts")),
     Index("flow_pending", "created_at", "flow_id", postgresql_where=text("state = 'PENDING' AND deleted_at IS NULL")),
+    Index(
+        "flow_due",
+        "due_at",
+        postgresql_where=text("due_at IS NOT NULL AND deleted_at IS NULL AND state <> 'PAUSED'"),
+    ),
+    Index("flow_continuous", "flow_id", postgresql_where=text("is_continuous AND deleted_at IS NULL")),
 )
 
 flow_version = Table(
@@ -132,6 +149,14 @@ flow_execution = Table(
     moment("started_at", nullable=False, default_now=True),
     moment("cancel_asked_at"),
     moment("ended_at"),
+    # The slot of the schedule that it is of.
+    moment("fire_at"),
+    # Of one that is not compiled yet: when it is tried next.
+    moment("launch_at"),
+    # The executor that has enough to begin, as of the last try to launch it.
+    Column("waits_for", Text, nullable=False, server_default=text("''")),
+    # Others of its flow may be open beside it.
+    Column("may_overlap", Boolean, nullable=False, server_default=text("false")),
     # By the options of the flow's version: it is cancelled if it has not begun, or not ended.
     moment("start_by"),
     moment("finish_by"),
@@ -141,13 +166,44 @@ flow_execution = Table(
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
     Index("flow_execution_of_flow", "flow_id", "execution_id"),
-    # At most one of a flow at a time.
-    Index("flow_execution_open", "flow_id", unique=True, postgresql_where=text("ended_at IS NULL")),
+    CheckConstraint("launch_at IS NULL OR status = 'PENDING'", name="launch_at"),
+    # At most one of a flow at a time, but for those that overlap.
+    Index(
+        "flow_execution_alone",
+        "flow_id",
+        unique=True,
+        postgresql_where=text("ended_at IS NULL AND NOT may_overlap"),
+    ),
+    Index("flow_execution_open", "flow_id", postgresql_where=text("ended_at IS NULL")),
+    # One of each slot.
+    Index("flow_execution_fire", "flow_id", "fire_at", unique=True, postgresql_where=text("fire_at IS NOT NULL")),
+    Index("flow_execution_to_launch", "execution_id", postgresql_where=text("launch_at IS NOT NULL")),
     Index(
         "flow_execution_late",
         text("least(start_by, finish_by)"),
         postgresql_where=text("ended_at IS NULL AND cancel_asked_at IS NULL"),
     ),
+)
+
+flow_slot = Table(
+    "flow_slot",
+    service_metadata,
+    Column("flow_id", Uuid, primary_key=True),
+    # Of a range of slots that were treated alike: the first one, the last one and how many there are.
+    Column("slot_at", DateTime(timezone=True), primary_key=True),
+    moment("until_at", nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    # A sentence, where it does not run.
+    Column("reason", Text, nullable=False, server_default=text("''")),
+    # The execution that it is run by.
+    Column("execution_id", BigInteger),
+    moment("accounted_at", nullable=False, default_now=True),
+    CheckConstraint(f"state IN ({states(*SlotState)})", name="state"),
+    CheckConstraint("count >= 1 AND (count = 1) = (slot_at = until_at)", name="count"),
+    CheckConstraint("state <> 'RUN' OR execution_id IS NOT NULL", name="execution_id"),
+    Index("flow_slot_waiting", "flow_id", "slot_at", postgresql_where=text("state = 'WAITING'")),
+    Index("flow_slot_old", "accounted_at", postgresql_where=text("state <> 'WAITING'")),
 )
 
 job_execution = Table(

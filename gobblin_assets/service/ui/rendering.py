@@ -68,6 +68,11 @@ def show_time(moment: dt.datetime | None) -> str:
     return _Html(f'<time datetime="{utc.isoformat()}">{utc:%Y-%m-%d %H:%M:%S} UTC</time>')
 
 
+def show_zoned(moment: dt.datetime) -> str:
+    """The moment in its own zone."""
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}"
+
+
 def show_bytes(count: int | None) -> str:
     """Such as 3.2 MiB."""
     if count is None:
@@ -111,6 +116,7 @@ def _make_environment() -> Environment:
     environment.globals.update(page_with=page_with, version=__version__)
     environment.filters.update(
         time=show_time,
+        zoned=show_zoned,
         size=show_bytes,
         number=lambda value: "" if value is None else f"{value:,}",
         pretty=lambda value: json.dumps(value, indent=2, default=str),

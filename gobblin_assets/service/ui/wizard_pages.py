@@ -16,7 +16,7 @@ from gobblin_assets.service.flow_store import StoredFlow
 from gobblin_assets.service.guarded_probes import DryRun
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.topology import DataNode
-from gobblin_assets.service.ui.flow_forms import FlowForm, find_hindrance, keep_formats, plan_form, plan_form_of
+from gobblin_assets.service.ui.flow_forms import FlowForm, find_hindrance, keep_unasked, plan_form, plan_form_of
 from gobblin_assets.service.ui.flow_pages import explain_for_page
 from gobblin_assets.service.ui.forms import Form, SentForm
 from gobblin_assets.service.ui.rendering import PAGES, flow_page, go_to, render
@@ -35,6 +35,7 @@ DRY_RUN_WAIT_S: Final = 9.0
 
 _PARAMETERS: Final = "parameters."
 _NO_OPTIONS: Final[Mapping[str, Any]] = {"flow_group": "", "flow_name": "", "description": "", "source": None}
+_WHEN: Final[Mapping[str, str]] = {"schedule": "", "timezone": "UTC"}
 
 _NAMES: Final = ("flow_group", "flow_name")
 _CHOICES: Final = ("source", "destinations")
@@ -120,7 +121,7 @@ def change_flow(request: Request, parts: Parts, user: Asker, key: Key, form: For
     asked = _plan_sent(parts, user, form)
     options = read_wizard(asked, form, key=key)
     options["parameters"] = read_form(asked.parameters, form.fields, flow.spec.config.parameters)
-    keep_formats(options, flow.spec.config)
+    keep_unasked(options, flow.spec.config)
     if not form.has("create"):
         return _show_form(request, parts, user, asked, options, form=form, flow=flow)
     try:
@@ -141,6 +142,8 @@ def read_wizard(asked: FlowForm, form: SentForm, *, key: FlowKey | None = None) 
         "template_uris": list(asked.template_uris),
         "parameters": read_form(asked.parameters, form.fields),
         "run_immediately": form.has("run_immediately"),
+        "schedule": form.text("schedule").strip(),
+        "timezone": form.text("timezone").strip() or _WHEN["timezone"],
     }
     if source := form.text("source"):
         options["source"] = {"node": source, "format": asked.source_format}
@@ -241,7 +244,7 @@ def _show_form(
         flow=flow,
         request_key=uuid.uuid4().hex,
         etag="" if flow is None else form.text("etag") if form is not None else etag_of(flow),
-        options={**_NO_OPTIONS, **options},
+        options={**_NO_OPTIONS, **_WHEN, **options},
         fields=fields,
         found=found,
         focus=focus,
@@ -249,6 +252,8 @@ def _show_form(
         chosen=[each["node"] for each in options.get("destinations", ())],
         runs=flow is None if form is None else form.has("run_immediately"),
         refused=problem,
-        refused_field=wrong if wrong in {*_list_names(fields), *_CHOICES, *(_NAMES if flow is None else ())} else None,
+        refused_field=wrong
+        if wrong in {*_list_names(fields), *_CHOICES, *_WHEN, *(_NAMES if flow is None else ())}
+        else None,
         **beside,
     )

@@ -1,11 +1,11 @@
 """Executors are reached by topics: what was sent, and what came back.
 
-Revision ID: 0007
+Revision ID: 0006
 """
 
 from alembic import op
 
-revision = "0007"
+revision = "0006"
 down_revision = "0005"
 branch_labels = None
 depends_on = None

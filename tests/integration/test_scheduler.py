@@ -1,0 +1,314 @@
+"""Schedules on Postgres: what is due is fired once, and every slot is accounted, whatever was missed or is open."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from gobblin_assets.db import schema
+from gobblin_assets.service import slots
+from gobblin_assets.service.flow_store import FlowState, StoredFlow
+from gobblin_assets.service.launcher import Launcher
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.statuses import ExecutionStatus
+from gobblin_assets.state.tickets import AttemptEnd
+from tests.support.flow_world import KEY, FlowWorld, make_config, make_topology, play_worker
+
+MINUTELY = "* * * * *"
+
+
+@pytest.fixture
+def world(engine: Engine) -> FlowWorld:
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    return FlowWorld(engine)
+
+
+def make_flow(world: FlowWorld, schedule: str = MINUTELY, **options: Any) -> StoredFlow:
+    return world.flows.create(world.person, make_config("lake", schedule=schedule, **options))
+
+
+def go_back(world: FlowWorld, minutes: int) -> None:
+    """As if nobody had fired for so long: the next slot is the one before so many minutes."""
+    query = "UPDATE gobblin_service.flow SET next_fire_at = :at, due_at = :at"
+    with world.engine.begin() as connection:
+        now = connection.execute(text("SELECT date_trunc('minute', now())")).scalar_one()
+        connection.execute(text(query), {"at": now - dt.timedelta(minutes=minutes)})
+
+
+def list_slots(world: FlowWorld) -> Sequence[tuple[str, int, bool]]:
+    """State, count, and whether an execution is named, in the order of time."""
+    query = "SELECT state, count, execution_id IS NOT NULL FROM gobblin_service.flow_slot ORDER BY slot_at"
+    with world.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
+
+
+def test_a_flow_that_is_due_is_fired_compiled_and_run(world: FlowWorld) -> None:
+    made = make_flow(world)
+    assert made.next_fire_at is not None
+    assert world.scheduler.look() == 0, "its time has not come"
+    go_back(world, 0)
+    assert world.scheduler.look() == 1
+    assert list_slots(world) == [("RUN", 1, True)]
+    assert world.flows.get_status(KEY).status is ExecutionStatus.PENDING
+    assert world.launcher.look() == 1
+    assert world.flows.get_status(KEY).status is ExecutionStatus.COMPILED
+    assert world.play(rows=1) == 1
+    assert world.flows.get_status(KEY).status is ExecutionStatus.COMPLETE
+    assert world.scheduler.look() == 0
+
+
+def end_open(world: FlowWorld) -> None:
+    for status in world.flows.list_executions(KEY):
+        if status.ended_at is None:
+            world.flows.cancel(KEY, status.execution_id)
+
+
+def list_reasons(world: FlowWorld) -> Sequence[str]:
+    with world.engine.connect() as connection:
+        query = "SELECT reason FROM gobblin_service.flow_slot ORDER BY slot_at"
+        return list(connection.execute(text(query)).scalars())
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [("COALESCED", 3, True), ("RUN", 1, True)]),
+        ({"catch_up": "none"}, [("SKIPPED", 3, False), ("RUN", 1, True)]),
+        (
+            {"catch_up": "all"},
+            [("RUN", 1, True), ("WAITING", 1, False), ("WAITING", 1, False), ("WAITING", 1, False)],
+        ),
+        ({"catch_up": "all", "catch_up_max": 2}, [("SKIPPED", 2, False), ("RUN", 1, True), ("WAITING", 1, False)]),
+        ({"catch_up": "all", "catch_up_max": 3, "overlap": "allow"}, [("SKIPPED", 1, False), *[("RUN", 1, True)] * 3]),
+    ],
+    ids=str,
+)
+def test_slots_that_were_missed_are_accounted_as_catch_up_says(
+    world: FlowWorld, options: dict[str, Any], expected: list[tuple[str, int, bool]]
+) -> None:
+    make_flow(world, **options)
+    go_back(world, 3)
+    assert world.scheduler.look() == 1
+    assert list_slots(world) == expected
+    assert all("the service was away" in each for each in list_reasons(world)[:1] if each)
+
+
+def test_slots_that_wait_run_one_after_the_other(world: FlowWorld) -> None:
+    make_flow(world, catch_up="all")
+    go_back(world, 2)
+    for _ in range(3):
+        world.scheduler.look()
+        world.scheduler.look()
+        assert world.launcher.look() == 1
+        assert world.play(rows=1) == 1
+    assert list_slots(world) == [("RUN", 1, True)] * 3
+    with world.engine.connect() as connection:
+        query = "SELECT count(DISTINCT execution_id) FROM gobblin_service.flow_slot"
+        assert connection.execute(text(query)).scalar() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "second", "after"),
+    [
+        ({}, "SKIPPED", "SKIPPED"),
+        ({"overlap": "queue"}, "WAITING", "RUN"),
+        ({"overlap": "allow"}, "RUN", "RUN"),
+        ({"catch_up": "all"}, "SKIPPED", "SKIPPED"),
+    ],
+    ids=str,
+)
+def test_a_slot_while_an_execution_is_open(world: FlowWorld, options: dict[str, Any], second: str, after: str) -> None:
+    make_flow(world, **options)
+    world.flows.run(world.person, KEY)
+    go_back(world, 0)
+    assert world.scheduler.look() == 1
+    assert [state for state, *_rest in list_slots(world)] == [second]
+    end_open(world)
+    world.scheduler.look()
+    assert [state for state, *_rest in list_slots(world)] == [after]
+
+
+def test_a_newer_slot_takes_the_place_of_one_that_waits(world: FlowWorld) -> None:
+    make_flow(world, overlap="queue")
+    world.flows.run(world.person, KEY)
+    go_back(world, 2)
+    world.scheduler.look()
+    assert list_slots(world) == [("COALESCED", 2, False), ("WAITING", 1, False)]
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_slot SET slot_at = slot_at - :past, until_at = until_at - :past"
+        connection.execute(text(query), {"past": dt.timedelta(hours=1)})
+    go_back(world, 0)
+    world.scheduler.look()
+    assert list_slots(world) == [("COALESCED", 2, False), ("COALESCED", 1, False), ("WAITING", 1, False)]
+
+
+def test_a_pause_is_followed_by_what_was_missed_and_says_so(world: FlowWorld) -> None:
+    make_flow(world)
+    world.flows.pause(KEY)
+    go_back(world, 5)
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin_service.flow SET paused_at = now() - interval '1 hour'"))
+    assert world.scheduler.look() == 0
+    assert world.flows.resume(KEY).state is FlowState.ACTIVE
+    assert world.scheduler.look() == 1
+    assert list_slots(world) == [("COALESCED", 5, True), ("RUN", 1, True)]
+    assert list_reasons(world)[0].startswith("the flow was paused")
+
+
+def test_a_window_holds_up_what_is_due_until_its_end(world: FlowWorld) -> None:
+    now = dt.datetime.now(dt.UTC)
+    end = now + dt.timedelta(hours=2)
+    window = {"start": f"{now - dt.timedelta(minutes=30):%H:%M}", "end": f"{end:%H:%M}"}
+    flow = make_flow(world, windows=[window])
+    assert flow.next_fire_at is not None
+    go_back(world, 3)
+    assert world.scheduler.look() == 1
+    assert list_slots(world) == []
+    with world.engine.connect() as connection:
+        (due_at,) = connection.execute(text("SELECT due_at FROM gobblin_service.flow")).one()
+    assert due_at == end.replace(second=0, microsecond=0)
+    assert world.scheduler.look() == 0
+
+
+def test_a_week_of_minutes_is_few_rows_and_each_slot_is_counted(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "SLOTS_AT_ONCE_MAX", 500)
+    make_flow(world)
+    go_back(world, 1_700)
+    assert world.scheduler.look() == 4
+    found = list_slots(world)
+    assert found[-1] == ("RUN", 1, True)
+    assert [count for _state, count, _named in found] == [500, 500, 500, 200, 1]
+
+
+def test_all_slots_of_an_outage_are_bounded_by_catch_up_max(world: FlowWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "SLOTS_AT_ONCE_MAX", 20)
+    monkeypatch.setattr(slots, "ROWS_AT_ONCE_MAX", 4)
+    make_flow(world, catch_up="all", catch_up_max=10)
+    go_back(world, 99)
+    world.scheduler.look()
+    found = list_slots(world)
+    assert sum(count for _state, count, _named in found) == 100
+    assert [state for state, *_rest in found if state != "SKIPPED"] == ["RUN", *["WAITING"] * 9]
+
+
+def test_old_slots_are_forgotten_and_what_waits_is_not(world: FlowWorld) -> None:
+    make_flow(world, catch_up="all")
+    go_back(world, 1)
+    world.scheduler.look()
+    assert world.schedules.forget_slots(kept_days=1) == 0
+    assert world.schedules.forget_slots(kept_days=0) == 1
+    assert list_slots(world) == [("WAITING", 1, False)]
+
+
+def test_a_changed_schedule_accounts_what_was_due_and_a_changed_description_leaves_it(world: FlowWorld) -> None:
+    make_flow(world)
+    go_back(world, 3)
+    changed = world.flows.update(world.person, make_config(schedule=MINUTELY, description="the same"))
+    assert changed.next_fire_at is not None
+    assert changed.next_fire_at < dt.datetime.now(dt.UTC) - dt.timedelta(minutes=2)
+    assert list_slots(world) == []
+    changed = world.flows.update(world.person, make_config(schedule="0 3 1 1 *"))
+    assert list_slots(world) == [("SKIPPED", 4, False)]
+    assert changed.next_fire_at is not None
+    assert (changed.next_fire_at.month, changed.next_fire_at.hour) == (1, 3)
+    assert world.scheduler.look() == 0
+    assert world.flows.update(world.person, make_config()).next_fire_at is None
+
+
+def test_a_deleted_flow_leaves_no_slot_and_no_execution_open(world: FlowWorld) -> None:
+    make_flow(world, catch_up="all")
+    go_back(world, 2)
+    world.scheduler.look()
+    go_back(world, 0)
+    with world.engine.begin() as connection:
+        connection.execute(text("DELETE FROM gobblin_service.flow_slot WHERE slot_at > now() - interval '1 minute'"))
+    assert world.flows.delete(KEY)
+    assert [state for state, *_rest in list_slots(world)] == ["RUN", "SKIPPED", "SKIPPED"]
+    assert world.scheduler.look() == 0
+    assert world.launcher.look() == 0
+    with world.engine.connect() as connection:
+        statuses = connection.execute(text("SELECT status FROM gobblin_service.flow_execution")).scalars().all()
+    assert statuses == [ExecutionStatus.CANCELLED]
+
+
+def test_a_flow_that_no_executor_can_run_waits_for_the_topology_with_its_reasons(world: FlowWorld) -> None:
+    make_flow(world)
+    complete = world.compiler.topology
+    world.compiler.topology = make_topology("shop")
+    go_back(world, 0)
+    world.scheduler.look()
+    assert world.launcher.look() == 0
+    status = world.flows.get_status(KEY)
+    assert (status.status, status.message) == (ExecutionStatus.PENDING, "there is no node lake")
+    assert world.flows.get(KEY).state is FlowState.PENDING
+    world.compiler.topology = complete
+    assert world.launcher.look() == 0, "it was tried"
+    world.flows.compile_pending()
+    world.launcher.wake()
+    assert world.launcher.look() == 1
+    assert world.flows.get(KEY).state is FlowState.ACTIVE
+    assert world.play() == 1
+
+
+def test_a_flow_that_is_refused_for_good_fails_with_what_to_do(world: FlowWorld) -> None:
+    make_flow(world)
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin_service.flow_version SET config = config - 'source'"))
+    go_back(world, 0)
+    world.scheduler.look()
+    assert world.launcher.look() == 0
+    status = world.flows.get_status(KEY)
+    assert status.status is ExecutionStatus.FAILED
+    assert "expected a source and a destination" in status.message
+
+
+def test_an_executor_is_given_no_more_than_it_begins(world: FlowWorld) -> None:
+    world.launcher = Launcher(world.schedules, world.store, world.flows.compiling, world.flows.writes, ahead_max=2)
+    for name in "abcd":
+        make_flow(world, name=name)
+    go_back(world, 0)
+    assert world.scheduler.look() == 4
+    assert world.launcher.look() == 2
+    waiting = world.flows.get_status(FlowKey(KEY.group, "d"))
+    assert waiting.message == "the executor here has 2 jobs that it has not begun"
+    assert world.launcher.look() == 0
+    assert world.play() == 2
+    assert world.launcher.look() == 2
+    assert world.play() == 2
+
+
+def test_a_flow_that_always_runs_begins_again_after_a_failure_ever_later(world: FlowWorld) -> None:
+    world.compiler.workers = frozenset({0})
+    make_flow(world, "@continuous", run_immediately=False)
+
+    def begin() -> int:
+        return world.scheduler.look() and world.launcher.look()
+
+    def pass_by(seconds: float) -> None:
+        with world.engine.begin() as connection:
+            query = "UPDATE gobblin_service.flow_execution SET ended_at = ended_at - make_interval(secs => :s)"
+            connection.execute(text(f"{query} WHERE status = 'FAILED'"), {"s": seconds})
+
+    assert begin() == 1
+    for wait_s in (5, 10):
+        assert begin() == 0, "it is open"
+        claim = play_worker(world)
+        world.executor.tickets.end(claim, AttemptEnd.FAILED, {"message": "it broke"})
+        world.monitor.look()
+        assert begin() == 0
+        pass_by(wait_s - 1)
+        assert begin() == 0
+        pass_by(2)
+        assert begin() == 1
+    claim = play_worker(world)
+    world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    world.step()
+    world.executor.tickets.end(claim, AttemptEnd.CANCELLED, {"message": "drained"})
+    world.monitor.look()
+    assert world.flows.get_status(KEY).status is ExecutionStatus.CANCELLED
+    assert begin() == 0, "somebody wanted its end"
