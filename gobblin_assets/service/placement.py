@@ -1,4 +1,4 @@
-"""Which executor a job's ticket is for: the one that it was planned for, or another one on the same log.
+"""Finds the executor for a job's ticket: the one that it was planned for, or another one on the same log.
 
 A ticket is moved only where another executor is heard, works with the log that the job's name is bound to, and can do
 the job. So the job keeps its name, its binding and its options.
