@@ -82,6 +82,7 @@ class Failpoint(StrEnum):
     FLOW_STORED = "flow_stored"
     SEND_BEGUN = "send_begun"
     SEND_MARKED = "send_marked"
+    MOVE_BEGUN = "move_begun"
     CANCEL_MARKED = "cancel_marked"
     REPORTS_READ = "reports_read"
     REPORTS_FOLDED = "reports_folded"

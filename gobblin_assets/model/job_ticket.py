@@ -120,7 +120,8 @@ class SentTicket:
     """A ticket as it is sent to the executor of a name. ``cancels``: the ticket that a CANCEL ends.
 
     A CANCEL has no ``ticket``, and a PROBE only for a dry run; all others have one. ``log_id``: the log that the sender
-    takes for the executor's; None: whichever it is. ``question``: of a PROBE.
+    takes for the executor's; None: whichever it is. ``question``: of a PROBE. ``earlier``: tickets of the job that this
+    one goes on from: what their runs published is not published again.
     """
 
     ticket_id: TicketId
@@ -131,6 +132,7 @@ class SentTicket:
     cancels: TicketId | None = None
     log_id: LogId | None = None
     question: ProbeQuestion | None = None
+    earlier: tuple[TicketId, ...] = ()
 
     @property
     def digest(self) -> bytes:
@@ -241,8 +243,10 @@ def question_from_json(data: object, field_name: str = "question") -> ProbeQuest
 
 
 def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:
-    # Tickets without a question are as they were before there were any, and so are their digests.
-    asked = {} if sent.question is None else {"question": question_to_json(sent.question)}
+    # Tickets without these are as they were before there were any, and so are their digests.
+    asked: dict[str, object] = {} if sent.question is None else {"question": question_to_json(sent.question)}
+    if sent.earlier:
+        asked["earlier"] = [str(each) for each in sent.earlier]
     return {
         "ticket_id": str(sent.ticket_id),
         "verb": sent.verb.value,
@@ -290,6 +294,7 @@ def sent_ticket_from_json(data: object) -> SentTicket:
         cancels=None if cancels is None else TicketId(cancels),
         log_id=None if log_id is None else LogId(log_id),
         question=question,
+        earlier=tuple(TicketId(read.uuid_in(each, "earlier")) for each in read.list_of("earlier")),
     )
 
 
@@ -358,8 +363,9 @@ class _Fields:
 
     def uuid_or_none(self, name: str) -> uuid.UUID | None:
         value = self._data.get(name)
-        if value is None:
-            return None
+        return None if value is None else self.uuid_in(value, name)
+
+    def uuid_in(self, value: Any, name: str) -> uuid.UUID:
         try:
             return uuid.UUID(value)
         except (ValueError, AttributeError, TypeError):

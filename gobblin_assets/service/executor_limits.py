@@ -1,4 +1,4 @@
-"""What executors do and reach: what the administrator allows, as far as their heartbeats say that they can.
+"""Limits of executors: they do and reach what the administrator allows, as far as their heartbeats say that they can.
 
 The compiler works with a topology that is limited so. An executor that was never heard counts as the administrator
 wrote it. One that is silent or drains stays in: a flow without an executor would wait for nothing else. Of executors

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.model.job_ticket import LogId, TicketId
+from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
 from gobblin_assets.service.job_plan import BoundHop, FlowPlan, PlannedJob
 from gobblin_assets.service.specs import FlowKey
@@ -146,7 +146,7 @@ def plan_jobs(
     stored: Sequence[NamedJob],
     log_ids: Mapping[str, LogId],
 ) -> tuple[LaunchedJob, ...]:
-    """The jobs of a launch, with new ids of their tickets. ``log_ids``: by the names of logs.
+    """The jobs of a launch. ``log_ids``: by the names of logs.
 
     ConflictError: a name is bound otherwise, or two jobs publish to one node.
     """
@@ -165,7 +165,6 @@ def plan_jobs(
                 binding=binding,
                 executor=job.executor,
                 log=log,
-                ticket_id=TicketId(uuid.uuid4()),
                 ticket=job.ticket,
                 after=job.after,
             )

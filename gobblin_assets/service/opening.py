@@ -15,12 +15,14 @@ from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
 from gobblin_assets.service.executor_health import ExecutorHealths
 from gobblin_assets.service.executor_limits import LimitedTopology
+from gobblin_assets.service.executor_watch import ExecutorWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
+from gobblin_assets.service.placement import Placement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
@@ -40,6 +42,7 @@ from gobblin_assets.settings import Settings
 
 PROBES_LOOK_EVERY_S: Final = 10.0
 HEARTBEATS_LOOK_EVERY_S: Final = 3.0
+EXECUTORS_LOOK_EVERY_S: Final = 1.0
 FORGET_EVERY_S: Final = 3600.0
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
@@ -97,34 +100,27 @@ def open_service(
         _publish_all(published, packs, say)
         kept = PostgresTopologyStore(engine)
         topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
-        logs = ExecutorWires(databases, topologies.topology, engine, environment)
-        healths = ExecutorHealths(lambda: topologies.topology, logs)
-        limited = LimitedTopology(topologies.topology, healths.get)
         compiling = build_compiler(published, topologies.topology, compiler)
-        flows = FlowManager(catalog, store, compiling, lambda: limited.topology, logs)
-        # In this order: who compiles for a topology has ways to its executors.
-        topologies.add_listener(logs)
-        topologies.add_listener(limited)
+        logs = ExecutorWires(databases, topologies.topology, engine, environment)
+        executors = _reach_executors(topologies, logs, PostgresPublishingJobs(engine))
+        limited = executors.limited
         limited.add_listener(compiling)
+        flows = FlowManager(catalog, store, compiling, lambda: limited.topology, logs)
         probes = Probes(lambda: limited.topology, logs)
-        jobs = PostgresPublishingJobs(engine)
-
-        def look_at_executors() -> None:
-            healths.look()
-            limited.apply_health()
-
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
+        placement = Placement(lambda: limited.topology, executors.healths.get)
         core = CoreServices(
             catalog,
             flows,
-            Orchestrator(executions, logs),
+            Orchestrator(executions, logs, placement),
             Monitor(executions, logs),
             [
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
-                Loop("heartbeats", look_at_executors, HEARTBEATS_LOOK_EVERY_S),
+                Loop("heartbeats", executors.look, HEARTBEATS_LOOK_EVERY_S),
+                Loop("executors", ExecutorWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
@@ -134,8 +130,7 @@ def open_service(
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
-            executors = SpecExecutors(limited, logs, healths, jobs)
-            yield OpenService(flows, jobs, logs, catalog, managed, topologies, published, probes, executors)
+            yield OpenService(flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors)
         finally:
             listener.stop()
             is_quiet = core.stop()
@@ -145,6 +140,15 @@ def open_service(
     finally:
         databases.close()
         engine.dispose()
+
+
+def _reach_executors(topologies: TopologyCatalog, logs: ExecutorWires, jobs: PublishingJobs) -> SpecExecutors:
+    healths = ExecutorHealths(lambda: topologies.topology, logs)
+    limited = LimitedTopology(topologies.topology, healths.get)
+    # In this order: who compiles for a topology has ways to its executors.
+    topologies.add_listener(logs)
+    topologies.add_listener(limited)
+    return SpecExecutors(limited, logs, healths, jobs)
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:

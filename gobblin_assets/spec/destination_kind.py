@@ -25,7 +25,8 @@ class DestinationKind:
     """A kind of destination, offered by an entry point of the group ``gobblin_assets.destination_kinds`` with its name.
 
     It imports no client, because every process that reads a job file loads it. ``variables``: how the variables of its
-    connections go on after GOBBLIN_. ``of_datasets``: options that a dataset may have otherwise than its job.
+    connections go on after GOBBLIN_; ``address``: how that of the address ends; None: executors can't tell which
+    connections they have. ``of_datasets``: options that a dataset may have otherwise than its job.
     ``place``: a function ``PlaceRequest -> RowsPlace`` as ``module:function``, imported when a run or a worker begins;
     what the place can do, it says itself. ``steps``: the kinds of commit steps that load its rows, each as
     ``module:attribute``, imported when the log first holds such a step; a package offers them by the group
@@ -37,6 +38,7 @@ class DestinationKind:
     spec: type[IntoSpec]
     variables: str
     place: str
+    address: str | None = None
     of_datasets: frozenset[str] = frozenset()
     steps: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     names_table: Callable[[DatasetUrn, IntoSpec], str] | None = None

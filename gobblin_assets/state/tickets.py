@@ -252,12 +252,16 @@ class TicketStore(Protocol):
         ...
 
     def list_done(self, ticket_id: TicketId) -> Collection[tuple[DatasetUrn, str]]:
-        """Datasets, each with a partition's key, that runs of the ticket's attempts have published completely."""
+        """Datasets, each with a partition's key, that runs of the ticket's attempts have published completely.
+
+        Also those of the tickets that it goes on from.
+        """
         ...
 
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
         """Publications of the ticket's job since it was first claimed that no report of it has, the oldest first.
 
+        A ticket that goes on from others also tells what these left untold.
         Among them may be such of other runs of the job. Without compactions. None of workers: they publish many times a
         minute, and report how far they are.
         """

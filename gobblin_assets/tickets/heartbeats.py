@@ -1,14 +1,14 @@
-"""What an executor says of itself: what its packages can do, and what its environment has, by name and with no value.
+"""Makes heartbeats of executors: what their packages can do, and what their environment has, by name and with no value.
 
 Any process that takes tickets makes its heartbeats here, whatever its technology.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gobblin_assets import __version__
-from gobblin_assets.destinations.iceberg.catalog_address import catalog_variable
 from gobblin_assets.errors import OutcomeUnknownError, RetryableError
 from gobblin_assets.fs.registry import FILE_SYSTEMS, OBJECT_STORES, SOURCE_TREES
 from gobblin_assets.model.clock import Clock
@@ -23,9 +23,6 @@ from gobblin_assets.state.heartbeats import HeartbeatStore
 
 ADDRESS_OF: Final[Mapping[str, str]] = {"jdbc": "URL", "postgres_log": "URL", "kafka": "BOOTSTRAP_SERVERS"}
 """The ends of the variables of our own kinds' addresses: their classes, which say the same, import their clients."""
-
-_ICEBERG: Final = "iceberg"
-_NAME: Final = "NAME"
 
 
 def describe_executor(
@@ -51,22 +48,25 @@ def find_connections(environment: Mapping[str, str]) -> frozenset[str] | None:
 
     None: a package loads into places of its own, and only it knows the variables of these.
     """
-    if any(name not in DESTINATION_KINDS.built_in for name in DESTINATION_KINDS.list_names()):
-        return None
-    return frozenset(_list_connections(environment))
-
-
-def _list_connections(environment: Mapping[str, str]) -> Iterator[str]:
+    ends = dict(_list_sources())
+    for name in DESTINATION_KINDS.list_names():
+        kind = DESTINATION_KINDS.get(name)
+        if kind.address is None:
+            return None
+        ends[kind.variables.lower()] = kind.address
     given = [name for name, value in environment.items() if value]
-    for kind, begin, end in _list_variables():
-        for name in given:
-            connection = name.removeprefix(begin).removesuffix(end)
-            if name == f"{begin}{connection}{end}" and connection:
-                yield f"{kind}.{connection.lower()}"
+    return frozenset(each for kind, end in ends.items() for each in _list_connections(kind, end, given))
 
 
-def _list_variables() -> Iterator[tuple[str, str, str]]:
-    """Of each kind of connection, the begin and the end of the variables of addresses."""
+def _list_connections(kind: str, end: str, given: Iterable[str]) -> Iterator[str]:
+    variable = re.compile(rf"GOBBLIN_{kind.upper()}_(.+)_{end}")
+    for name in given:
+        if found := variable.fullmatch(name):
+            yield f"{kind}.{found[1].lower()}"
+
+
+def _list_sources() -> Iterator[tuple[str, str]]:
+    """The kinds of sources, each with the end of the variables of its addresses."""
     for name in SOURCES.list_names():
         address = ADDRESS_OF.get(name)
         if address is None:
@@ -74,9 +74,7 @@ def _list_variables() -> Iterator[tuple[str, str, str]]:
             if not isinstance(kind, SourceKind) or kind.connection is None:
                 continue
             address = connection_class(kind).ADDRESS.upper()
-        yield name, f"GOBBLIN_{name.upper()}_", f"_{address}"
-    begin, _, end = catalog_variable(_NAME, "URL").partition(_NAME)
-    yield _ICEBERG, begin, end
+        yield name, address
 
 
 @dataclass(slots=True)

@@ -224,4 +224,5 @@ def _describe_end(report: RunReport | None) -> tuple[AttemptEnd, dict[str, Any]]
     families = {each.error_family for each in failed}
     said = join_some([f"{each.label}: {each.error or each.outcome.value}" for each in failed])
     family = next((each for each in _BY_WEIGHT if each in families), None)
-    return AttemptEnd.FAILED, {**describe_end(said[:_MESSAGE_CHARACTERS_MAX], family=family), **figures}
+    busy = all(each.is_busy for each in failed)
+    return AttemptEnd.FAILED, {**describe_end(said[:_MESSAGE_CHARACTERS_MAX], family=family), "busy": busy, **figures}

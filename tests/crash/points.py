@@ -59,6 +59,9 @@ OF_A_FLOW = (
 )
 """Of a flow from its request to its end; CANCEL_MARKED where it is deleted while it runs."""
 
+OF_A_MOVE = (Failpoint.MOVE_BEGUN,)
+"""Of a flow whose executor is lost, besides those of a flow."""
+
 OF_A_RESCALE = (Failpoint.VNODES_MOVED,)
 
 OF_A_LOAD = (

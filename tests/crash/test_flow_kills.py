@@ -13,21 +13,22 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
-from tests.crash.points import OF_A_FLOW
-from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, run_to_the_end
+from tests.crash.points import OF_A_FLOW, OF_A_MOVE
+from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, move_to_the_end, run_to_the_end
 from tests.support.forks import FORKS
 
 LIFE_S_MAX = 60
-STORIES = {story.__name__: story for story in (run_to_the_end, delete_while_it_runs)}
+STORIES = {story.__name__: story for story in (run_to_the_end, delete_while_it_runs, move_to_the_end)}
 
 
 @pytest.mark.rotating(of=3)
-@pytest.mark.parametrize("point", OF_A_FLOW, ids=str)
+@pytest.mark.parametrize("point", [*OF_A_FLOW, *OF_A_MOVE], ids=str)
 def test_a_killed_process_is_followed_by_one_that_ends_its_work(
     tmp_path: Path, database_url: str, engine: Engine, point: Failpoint
 ) -> None:
     schema.upgrade(engine, history=SERVICE_HISTORY)
-    story = "delete_while_it_runs" if point is Failpoint.CANCEL_MARKED else "run_to_the_end"
+    others = {Failpoint.CANCEL_MARKED: "delete_while_it_runs", Failpoint.MOVE_BEGUN: "move_to_the_end"}
+    story = others.get(point, "run_to_the_end")
 
     reached = tmp_path / "reached"
 

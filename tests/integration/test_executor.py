@@ -87,8 +87,15 @@ def test_a_ticket_becomes_rows_and_reports(ticket_shop: TicketShop) -> None:
     shown = json.loads(ticket_shop.ask("executor", "reports", str(ticket_id), "--json"))
     assert [each["kind"] for each in shown["reports"]] == ticket_shop.kinds(ticket_id)
     assert "COMPLETE" in ticket_shop.ask("executor", "reports", str(ticket_id))
+    (heard,) = ticket_shop.stores.heartbeats.list_heartbeats()
+    assert (heard.beat.phase, heard.beat.slots, heard.waiting, heard.working) == ("WORKING", 2, 0, 0)
+    assert heard.beat.connections is not None
+    assert "jdbc.shop" in heard.beat.connections
+    assert "distcp" in heard.beat.capabilities
     serving.send_signal(signal.SIGTERM)
     assert serving.wait(WAIT_S_MAX) == 0
+    (heard,) = ticket_shop.stores.heartbeats.list_heartbeats()
+    assert heard.beat.phase == "ENDED"
 
 
 def test_a_second_ticket_reads_what_the_ledger_lacks(ticket_shop: TicketShop) -> None:
@@ -111,22 +118,38 @@ def test_a_second_ticket_reads_what_the_ledger_lacks(ticket_shop: TicketShop) ->
 
 
 def test_a_ticket_s_fault_is_its_own(ticket_shop: TicketShop) -> None:
-    """Jobs that are refused, whose source is away, whose code raises; and a good one behind them."""
+    """Tickets and jobs that are refused, whose source is away, whose code raises; and a good one behind them."""
     refused = ticket_shop.send({**ticket_shop.make_job("refused"), "datasets": [{"urn": "x", "colour": "red"}]})
     absent = ticket_shop.send(ticket_shop.make_job("absent"), TicketSelection(datasets=("public.nothing",)))
     no_kind = ticket_shop.send({"job": "odd", "kind": "juggling", "destination": "/x"})
     missing = ticket_shop.send(
         {**ticket_shop.make_job("gone"), "datasets": [{"urn": "public.gone"}], "source": {"connection": "nobody"}}
     )
+    rootless = ticket_shop.send({**ticket_shop.make_job("rootless"), "destination": "carrier://pigeon/x"})
+    newer = ticket_shop.send(ticket_shop.make_job("newer"))
+    with ticket_shop.engine.begin() as connection:
+        # As a service of a later release would send it: with a field that this executor does not know.
+        newer_body = "jsonb_set(body::jsonb, '{colour}', '\"red\"')"
+        connection.execute(
+            text(f"UPDATE gobblin.job_ticket SET body = {newer_body}::json WHERE ticket_id = :id"), {"id": newer}
+        )
     good = ticket_shop.send()
+    bad = (refused, absent, no_kind, missing, rootless, newer)
     with Executor(ticket_shop, slots=2) as executor:
-        ends = {each: ticket_shop.await_end(each).details for each in (refused, absent, no_kind, missing, good)}
-    assert [each["state"] for each in ends.values()] == [FAILED] * 4 + ["COMPLETE"]
-    assert [each["family"] for each in ends.values()][:4] == ["RejectedError"] * 4
+        ends = {each: ticket_shop.await_end(each).details for each in (*bad, good)}
+    assert [each["state"] for each in ends.values()] == [FAILED] * 6 + ["COMPLETE"]
+    assert [each["family"] for each in ends.values()][:6] == ["RejectedError"] * 6
+    assert ends[missing]["message"].startswith("GOBBLIN_JDBC_NOBODY_URL: ")
+    assert ends[rootless]["message"].startswith("destination: ")
+    assert (ends[newer]["message"], ends[newer]["hint"][:10]) == ("colour: is not known here", "Known are:")
+    assert "running" not in ticket_shop.kinds(newer)
+    with ticket_shop.engine.connect() as connection:
+        begun = connection.execute(text("SELECT DISTINCT job FROM gobblin.run")).scalars().all()
+    assert "rootless" not in begun
     assert "colour" in ends[refused]["message"]
     assert "public.nothing" in ends[absent]["message"]
     assert ends[absent]["hint"]
-    assert len(executor.attempts) == 5, "what was refused is not tried again"
+    assert len(executor.attempts) == 7, "what was refused is not tried again"
     check_whole(ticket_shop, good)
 
 

@@ -52,7 +52,7 @@ _FLOWS: Final = "/api/v1/flows"
 _FLOW: Final = f"{_FLOWS}/{KEY.group}/{KEY.name}"
 _ENDS: Final = ("COMPLETE", "FAILED", "CANCELLED")
 
-_TEMPLATE: Final = """
+TEMPLATE: Final = """
     capability: ingest.jdbc
     shape: run
     from: {kind: database, format: table}
@@ -135,7 +135,7 @@ class FlowTorture:
         pack = self.shop.folder / "pack"
         pack.mkdir()
         (pack / "pack.yaml").write_text("pack: torture\nversion: '1'\n", encoding="utf-8")
-        (pack / "tables.template").write_text(_TEMPLATE, encoding="utf-8")
+        (pack / "tables.template").write_text(TEMPLATE, encoding="utf-8")
 
     # What a person does ---------------------------------------------------------------------------------
 

@@ -9,14 +9,18 @@ from typing import Any, Final
 from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorPhase
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketShape
 from gobblin_assets.model.state import SequenceId
+from gobblin_assets.service.executor_health import ExecutorHealths
+from gobblin_assets.service.executor_watch import ExecutorWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow, PlannedJob
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.placement import Placement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
@@ -32,11 +36,13 @@ from gobblin_assets.service.topology import (
     TopologySpec,
     topology_uri,
 )
+from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 
 KEY = FlowKey("sales", "orders")
 EXECUTOR = "here"
+OTHER_EXECUTOR = "there"
 ROWS = 7
 
 
@@ -56,7 +62,9 @@ def make_topology(*nodes: str, executors: Sequence[str] = (EXECUTOR,), log: str 
                 topology_uri(name),
                 "1",
                 "",
-                ExecutorSpec(name, "process", "here", "log", frozenset({"distcp"}), frozenset(nodes), log=log),
+                ExecutorSpec(
+                    name, "process", "here", "log", frozenset({"distcp", "ingest.jdbc"}), frozenset(nodes), log=log
+                ),
             )
             for name in executors
         },
@@ -145,9 +153,21 @@ class FlowWorld:
         self.logs = PostgresTicketLogs(self.engine, {})
         self.catalog = FlowCatalog(self.store)
         self.flows = FlowManager(self.catalog, self.store, self.compiler, lambda: self.compiler.topology, self.logs)
-        self.orchestrator = Orchestrator(self.executions, self.logs)
+        self.healths = ExecutorHealths(lambda: self.compiler.topology, self.logs)
+        placement = Placement(lambda: self.compiler.topology, self.healths.get)
+        self.orchestrator = Orchestrator(self.executions, self.logs, placement)
+        self.watch = ExecutorWatch(self.executions, self.logs, placement)
         self.monitor = Monitor(self.executions, self.logs)
         self.executor = PlayedExecutor(self.engine)
+
+    def beat(self, name: str = EXECUTOR, phase: ExecutorPhase = ExecutorPhase.WORKING, *, slots: int = 10) -> None:
+        """The executor of this name is heard."""
+        beats = PostgresHeartbeatStore(self.engine)
+        log_id = self.logs.get_log_id("")
+        beats.beat(
+            ExecutorHeartbeat(name, f"{name}'s process", log_id, "1", slots, frozenset({"ingest.jdbc"}), phase=phase)
+        )
+        self.healths.look()
 
     def step(self) -> None:
         self.orchestrator.look()
@@ -237,6 +257,24 @@ def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:
     while (status := world.flows.get_execution(execution_id)).status not in ENDED:
         world.orchestrator.look()
         assert world.executor.claim() is None, "a cancelled ticket is claimed"
+        world.monitor.look()
+    return status
+
+
+def move_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
+    """The same for a flow whose executor is lost before it takes the ticket: another one on its log does the jobs."""
+    world.compiler.on_topology(make_topology("shop", "lake", "mirror", executors=(EXECUTOR, OTHER_EXECUTOR)))
+    world.flows.create(world.person, make_config("lake", "mirror", name=name), request_key=name)
+    world.orchestrator.look()
+    world.beat(OTHER_EXECUTOR)
+    world.beat(phase=ExecutorPhase.ENDED)
+    other = PlayedExecutor(world.engine, OTHER_EXECUTOR)
+    key = FlowKey(KEY.group, name)
+    while (status := world.flows.get_status(key)).status not in ENDED:
+        world.watch.look()
+        world.orchestrator.look()
+        assert world.executor.claim() is None, "a lost executor has a ticket"
+        other.run_all(rows=ROWS, watermarks={"id": ("0", "7")})
         world.monitor.look()
     return status
 

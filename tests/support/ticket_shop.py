@@ -98,8 +98,8 @@ class TicketShop:
         self.stores.tickets.send(SentTicket(ticket_id, TicketVerb.CANCEL, NAME, cancels=other))
         return ticket_id
 
-    def serve(self, *options: str, **variables: str) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", NAME, *options]
+    def serve(self, *options: str, name: str = NAME, **variables: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", name, *options]
         with (self.folder / "executor.log").open("ab") as log:
             started = subprocess.Popen(command, env={**self.environment, **variables}, cwd=self.folder, stderr=log)
         self.started.append(started)

@@ -38,6 +38,7 @@ ICEBERG: Final = DestinationKind(
     name="iceberg",
     spec=IcebergSpec,
     variables="ICEBERG",
+    address="URL",
     place="gobblin_assets.destinations.iceberg.iceberg_place:choose_iceberg",
     of_datasets=frozenset({"table"}),
     steps={"append_to_table": "gobblin_assets.destinations.iceberg.append_step:APPEND_TO_TABLE_KIND"},

@@ -33,6 +33,7 @@ KAFKA: Final = DestinationKind(
     name="kafka",
     spec=TopicsSpec,
     variables="KAFKA",
+    address="BOOTSTRAP_SERVERS",
     place="gobblin_assets.destinations.kafka.topics_place:choose_topics",
     of_datasets=frozenset({"topic", "key", "partitions", "replication_factor"}),
     steps={"load_topic": "gobblin_assets.destinations.kafka.load_topic_kind:LOAD_TOPIC_KIND"},

@@ -44,6 +44,7 @@ POSTGRES: Final = DestinationKind(
     name="postgres",
     spec=TablesSpec,
     variables="JDBC",
+    address="URL",
     place="gobblin_assets.destinations.postgres.tables_place:choose_tables",
     of_datasets=frozenset({"tables_schema", "table"}),
     steps={"load_table": "gobblin_assets.destinations.postgres.tables_place:LOAD_TABLE_KIND"},

@@ -180,6 +180,7 @@ class JobStatusBody(BaseModel):
     high_watermark: str | None
     ticket_id: str
     template_uri: str | None = Field(description="With the version of the pack that the job was made by.")
+    attempt: int = Field(description="Tickets of the job are counted from 1: retries, moves and resumed executions.")
 
 
 class PastExecutionBody(BaseModel):
@@ -478,6 +479,7 @@ def show_job_status(job: JobStatus) -> JobStatusBody:
         high_watermark=job.high_watermark,
         ticket_id=str(job.ticket_id),
         template_uri=job.template_uri,
+        attempt=job.attempt,
     )
 
 

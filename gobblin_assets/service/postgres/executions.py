@@ -1,13 +1,13 @@
-"""Executions in Postgres: what launches make, what the orchestrator sends, what the monitor reads.
+"""Executions in Postgres: what the orchestrator sends, and what the monitor reads.
 
 Whoever changes a job of an execution locks the execution's row first.
 """
 
-import json
 import logging
-import uuid
+import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -15,145 +15,54 @@ from sqlalchemy import Connection, Engine, Row, text
 from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.errors import ConflictError, RejectedError
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
-    JobTicket,
     LogId,
     TicketId,
+    TicketShape,
     TicketVerb,
     job_ticket_from_json,
-    job_ticket_to_json,
     selection_from_json,
-    selection_to_json,
 )
 from gobblin_assets.service.execution_store import (
+    JobNeeds,
     JobOfExecution,
     OldJob,
+    SendTurn,
     SentDeletion,
+    SentJob,
     UnsentCancel,
     UnsentTicket,
     WatchedJob,
 )
-from gobblin_assets.service.flow_jobs import check_binding
-from gobblin_assets.service.flow_store import JobBinding, Launch, LaunchedJob
-from gobblin_assets.service.job_progress import (
-    JobOutline,
-    JobProgress,
-    check_move,
-    decide_execution,
-    write_watermarks,
+from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.job_progress import JobProgress, check_move, write_places
+from gobblin_assets.service.job_retries import decide_next
+from gobblin_assets.service.postgres.execution_moves import (
+    IS_UNSENT,
+    begin_ticket,
+    job_arguments,
+    lock_execution,
+    move_job,
+    request_end,
+    settle_execution,
 )
-from gobblin_assets.service.specs import FlowKey
-from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus, JobStatus
+from gobblin_assets.service.postgres.execution_statuses import PROGRESS_COLUMNS, progress_of
+from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_UNSENT: Final = f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"
+EARLIER_MAX: Final = 50
+"""So many tickets before a ticket are named in it, the latest ones."""
+
+_SEND_PAUSE_S: Final = 0.25
+_SEND_PAUSE_S_MAX: Final = 60.0
+"""A ticket that a node has begun to send is taken by another one so much later, each time twice as much."""
+
 _SENT: Final = f"status IN ({states(ExecutionStatus.ORCHESTRATED, ExecutionStatus.RUNNING)})"
-
-_FIND_LAUNCHED = text("SELECT execution_id FROM gobblin_service.flow_execution WHERE request_id = :request_id")
-
-_FIND_OPEN = text("""
-    SELECT execution_id FROM gobblin_service.flow_execution WHERE flow_id = :flow_id AND ended_at IS NULL
-""")
-
-_GENERATION = text("SELECT generation FROM gobblin_service.flow WHERE flow_id = :flow_id")
-
-_HAS_STARTED = text("UPDATE gobblin_service.flow SET restarts = false WHERE flow_id = :flow_id AND restarts")
-
-_RETIRE = text("""
-    UPDATE gobblin_service.flow_job b SET retired_at = clock_timestamp()
-     WHERE b.flow_id = :flow_id AND b.retired_at IS NULL AND b.job_name <> ALL (CAST(:kept AS text[]))
-       AND EXISTS (SELECT FROM gobblin_service.job_execution j
-                    WHERE j.job_name = b.job_name AND j.ticket ->> 'shape' = 'worker' AND j.send_begun_at IS NOT NULL)
-    RETURNING b.job_name
-""")
-
-_TICKETS_OF = text("""
-    SELECT number, job_name, executor, ticket FROM gobblin_service.job_execution
-     WHERE execution_id = :execution_id ORDER BY number
-""")
-
-_NAME_JOB = text("""
-    INSERT INTO gobblin_service.flow_job
-           (job_name, flow_id, node, generation, log_id, template_uri, source_node, source_place, root)
-    VALUES (:job_name, :flow_id, :node, :generation, :log_id, :template_uri, :source_node, :source_place, :root)
-        ON CONFLICT DO NOTHING
-""")
-
-_NAMED_JOB = text("""
-    SELECT job_name, log_id, template_uri, source_node, source_place, root FROM gobblin_service.flow_job
-     WHERE flow_id = :flow_id AND node = :node AND generation = :generation AND retired_at IS NULL
-""")
-
-_INSERT_EXECUTION = text("""
-    INSERT INTO gobblin_service.flow_execution (request_id, flow_id, flow_version, status, asked_by, selection)
-    VALUES (:request_id, :flow_id, :flow_version, :status, :asked_by, CAST(:selection AS jsonb))
-    RETURNING execution_id
-""")
-
-_INSERT_JOB = text("""
-    INSERT INTO gobblin_service.job_execution
-           (execution_id, number, job_name, executor, log, ticket_id, ticket, after, status)
-    VALUES (:execution_id, :number, :job_name, :executor, :log, :ticket_id, CAST(:ticket AS json),
-            CAST(:after AS jsonb), :status)
-""")
-
-_LOCK = text("""
-    SELECT execution_id, status, cancel_asked_at IS NOT NULL AS is_asked_to_end
-      FROM gobblin_service.flow_execution WHERE execution_id = :execution_id FOR UPDATE
-""")
-
-_OUTLINES = text("""
-    SELECT number, job_name, status, after, message, send_begun_at IS NOT NULL AS is_begun
-      FROM gobblin_service.job_execution
-     WHERE execution_id = :execution_id ORDER BY number FOR UPDATE
-""")
-
-_MOVE_JOB = text("""
-    UPDATE gobblin_service.job_execution
-       SET status = :status, message = :message,
-           ended_at = CASE WHEN :is_ended THEN coalesce(ended_at, clock_timestamp()) END
-     WHERE execution_id = :execution_id AND number = :number
-""")
-
-_MOVE_EXECUTION = text("""
-    UPDATE gobblin_service.flow_execution
-       SET status = :status, message = CASE WHEN :message <> '' THEN :message ELSE message END,
-           ended_at = CASE WHEN :is_ended THEN clock_timestamp() END
-     WHERE execution_id = :execution_id
-""")
-
-_ASK_END = text("""
-    UPDATE gobblin_service.flow_execution SET cancel_asked_at = clock_timestamp(), message = :message
-     WHERE execution_id = :execution_id
-""")
-
-_NOT_BEGUN = text(f"""
-    SELECT number, status FROM gobblin_service.job_execution
-     WHERE execution_id = :execution_id AND {_UNSENT} AND send_begun_at IS NULL ORDER BY number
-""")
-
-_DECIDE_CANCELS = text("""
-    UPDATE gobblin_service.job_execution SET cancel_ticket_id = gen_random_uuid(), cancel_verb = 'CANCEL'
-     WHERE execution_id = :execution_id AND ended_at IS NULL AND cancel_ticket_id IS NULL
-""")
-
-# The last ticket of each worker's job that may have been sent: its end removes what the source keeps for the job.
-_DECIDE_DELETIONS = text("""
-    UPDATE gobblin_service.job_execution j
-       SET cancel_ticket_id = gen_random_uuid(), cancel_verb = 'DELETE', cancel_sent_at = NULL, forgotten_at = NULL
-     WHERE (j.job_name, j.execution_id) IN (
-               SELECT o.job_name, max(o.execution_id)
-                 FROM gobblin_service.flow_job b JOIN gobblin_service.job_execution o USING (job_name)
-                WHERE b.flow_id = :flow_id AND o.ticket ->> 'shape' = 'worker' AND o.send_begun_at IS NOT NULL
-                  AND (CAST(:names AS text[]) IS NULL OR o.job_name = ANY (CAST(:names AS text[])))
-                GROUP BY o.job_name)
-       AND j.cancel_verb IS DISTINCT FROM 'DELETE'
-""")
 
 _ON_PAGE: Final = """
     (j.execution_id, j.number) > (:after_execution, :after_number) AND j.log <> ALL (CAST(:without AS text[]))
@@ -162,40 +71,152 @@ _ON_PAGE: Final = """
 
 _SENT_COLUMNS: Final = "j.execution_id, j.number, j.executor, j.log, b.log_id, j.ticket_id"
 
+_NEEDS_COLUMNS: Final = """
+    j.ticket ->> 'capability' AS capability, b.source_node, b.node, f.owner_groups
+"""
+
+# Of ``j``: what it waits for is there.
+_HAS_PARENTS: Final = """
+    NOT EXISTS (SELECT FROM gobblin_service.job_execution p
+                 WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
+                   AND p.status <> 'COMPLETE'
+                   AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING' OR p.high_watermarks = '{}'))
+"""
+
 _LIST_UNSENT = text(f"""
-    SELECT {_SENT_COLUMNS}, j.ticket, e.selection, j.after <> '[]' AS is_behind,
+    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}, j.ticket, e.selection, j.after <> '[]' AS is_behind,
+           j.send_begun_at IS NOT NULL AS is_begun,
            j.ticket ->> 'shape' = 'worker'
-           AND EXISTS (SELECT FROM gobblin_service.job_execution o
-                        WHERE o.job_name = j.job_name AND o.execution_id < j.execution_id
-                          AND o.send_begun_at IS NOT NULL) AS is_update
+           AND (j.attempt > 1
+                OR EXISTS (SELECT FROM gobblin_service.job_execution o
+                            WHERE o.job_name = j.job_name AND o.execution_id < j.execution_id
+                              AND (o.send_begun_at IS NOT NULL OR o.attempt > 1))) AS is_update,
+           ARRAY(SELECT a.ticket_id FROM gobblin_service.job_attempt a
+                  WHERE (a.execution_id, a.number) = (j.execution_id, j.number)
+                  ORDER BY a.attempt DESC LIMIT {EARLIER_MAX}) AS earlier
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
+      JOIN gobblin_service.flow f USING (flow_id)
       JOIN gobblin_service.flow_job b USING (job_name)
-     WHERE j.ended_at IS NULL AND j.{_UNSENT}
-       AND (j.send_begun_at IS NOT NULL
-            OR NOT EXISTS (
-                       SELECT FROM gobblin_service.job_execution p
-                        WHERE p.execution_id = j.execution_id AND j.after @> to_jsonb(p.number)
-                          AND p.status <> 'COMPLETE'
-                          AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING'
-                               OR p.high_watermarks = '{{}}')))
+     WHERE j.ended_at IS NULL AND j.{IS_UNSENT} AND (j.send_at IS NULL OR j.send_at <= now())
+       AND j.executor <> ALL (CAST(:full AS text[]))
+       AND (j.send_begun_at IS NOT NULL OR {_HAS_PARENTS})
        AND {_ON_PAGE}
 """)
 
-_BEGIN_SEND = text(f"""
-    UPDATE gobblin_service.job_execution SET send_begun_at = coalesce(send_begun_at, clock_timestamp())
-     WHERE execution_id = :execution_id AND number = :number AND {_UNSENT}
+# Another node that is about to send it is not waited for.
+_LOCK_FREE = text("""
+    SELECT FROM gobblin_service.flow_execution WHERE execution_id = :execution_id FOR UPDATE SKIP LOCKED
 """)
 
+_TO_SEND = text(f"""
+    SELECT executor, send_begun_at IS NOT NULL AS is_begun, ticket ->> 'shape' = 'worker' AND attempt > 1 AS replaces
+      FROM gobblin_service.job_execution
+     WHERE execution_id = :execution_id AND number = :number AND ticket_id = :ticket_id AND {IS_UNSENT}
+       AND (send_at IS NULL OR send_at <= clock_timestamp())
+""")
+
+_LOCK_INBOX = text("SELECT pg_advisory_xact_lock(hashtextextended('gobblin_service.inbox ' || :executor, 0))")
+
+_COUNT_WAITING = text("""
+    SELECT count(*) FROM gobblin_service.job_execution
+     WHERE executor = :executor AND ended_at IS NULL AND send_begun_at IS NOT NULL AND status <> 'RUNNING'
+""")
+
+_BEGIN_SEND = text("""
+    UPDATE gobblin_service.job_execution
+       SET send_begun_at = coalesce(send_begun_at, clock_timestamp()), send_tries = send_tries + 1,
+           send_at = clock_timestamp()
+                     + make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(send_tries, 20)))
+     WHERE execution_id = :execution_id AND number = :number
+""")
+
+_MARK_SENT = text("""
+    UPDATE gobblin_service.job_execution SET sent_at = clock_timestamp()
+     WHERE execution_id = :execution_id AND number = :number
+""")
+
+_ASSIGN = text(f"""
+    UPDATE gobblin_service.job_execution SET executor = :executor, log = :log
+     WHERE execution_id = :execution_id AND number = :number AND ticket_id = :ticket_id AND {IS_UNSENT}
+       AND send_begun_at IS NULL
+""")
+
+_LIST_SENT: Final = f"""
+    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}
+      FROM gobblin_service.job_execution j
+      JOIN gobblin_service.flow_execution e USING (execution_id)
+      JOIN gobblin_service.flow f USING (flow_id)
+      JOIN gobblin_service.flow_job b USING (job_name)
+     WHERE j.ended_at IS NULL AND j.send_begun_at IS NOT NULL AND e.cancel_asked_at IS NULL
+"""
+
+_LIST_SENT_TO = text(f"""
+    {_LIST_SENT} AND j.{_SENT} AND j.executor = ANY (CAST(:executors AS text[]))
+     ORDER BY j.execution_id, j.number
+""")
+
+_LIST_UNTAKEN = text(f"""
+    {_LIST_SENT} AND j.status = 'ORCHESTRATED' AND j.read_attempt < 0 AND j.message = ''
+       AND j.sent_at < now() - make_interval(secs => :sent_before_s)
+     ORDER BY j.execution_id, j.number
+""")
+
+_BEGIN_MOVE = text(f"""
+    UPDATE gobblin_service.job_execution j SET moving_at = coalesce(moving_at, clock_timestamp())
+      FROM gobblin_service.flow_execution e
+     WHERE j.execution_id = :execution_id AND j.number = :number AND j.ticket_id = :ticket_id AND j.{_SENT}
+       AND e.execution_id = j.execution_id AND e.cancel_asked_at IS NULL
+""")
+
+_NOTE = text("""
+    UPDATE gobblin_service.job_execution SET message = :message
+     WHERE execution_id = :execution_id AND number = :number AND ticket_id = :ticket_id AND ended_at IS NULL
+       AND message <> :message
+""")
+
+_NOTE_FULL = text(f"""
+    UPDATE gobblin_service.job_execution j SET message = :message
+     WHERE j.executor = :executor AND j.{IS_UNSENT} AND j.ended_at IS NULL AND j.send_begun_at IS NULL
+       AND j.message = '' AND {_HAS_PARENTS}
+""")
+
+_LIST_LATE = text("""
+    SELECT execution_id FROM gobblin_service.flow_execution
+     WHERE ended_at IS NULL AND cancel_asked_at IS NULL AND least(start_by, finish_by) <= now()
+     ORDER BY least(start_by, finish_by) LIMIT :limit
+""")
+
+_LATE = text("""
+    SELECT e.finish_by <= now() AS is_unfinished, v.config ->> 'start_deadline' AS start_deadline,
+           v.config ->> 'finish_deadline' AS finish_deadline,
+           EXISTS (SELECT FROM gobblin_service.job_execution j
+                    WHERE j.execution_id = e.execution_id AND j.started_at IS NOT NULL) AS has_started
+      FROM gobblin_service.flow_execution e
+      JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (e.flow_id, e.flow_version)
+     WHERE e.execution_id = :execution_id AND e.ended_at IS NULL
+""")
+
+_HAS_BEGUN = text("UPDATE gobblin_service.flow_execution SET start_by = NULL WHERE execution_id = :execution_id")
+
 _STATUS_OF = text("""
-    SELECT status FROM gobblin_service.job_execution WHERE execution_id = :execution_id AND number = :number
+    SELECT status FROM gobblin_service.job_execution
+     WHERE execution_id = :execution_id AND number = :number AND ticket_id = :ticket_id
+""")
+
+_POLICY = text("""
+    SELECT v.config::text AS config, j.failures, j.moving_at IS NOT NULL AS is_moving
+      FROM gobblin_service.job_execution j
+      JOIN gobblin_service.flow_execution e USING (execution_id)
+      JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (e.flow_id, e.flow_version)
+     WHERE j.execution_id = :execution_id AND j.number = :number
 """)
 
 _LIST_UNSENT_CANCELS = text(f"""
     SELECT {_SENT_COLUMNS}, j.cancel_ticket_id, j.cancel_verb, j.ticket
       FROM gobblin_service.job_execution j JOIN gobblin_service.flow_job b USING (job_name)
      WHERE j.cancel_ticket_id IS NOT NULL AND j.cancel_sent_at IS NULL
-       AND (j.{_SENT} OR j.cancel_verb = 'DELETE' AND NOT j.{_UNSENT})
+       AND (j.{_SENT} OR j.cancel_verb = 'DELETE' AND NOT j.{IS_UNSENT})
        AND {_ON_PAGE}
 """)
 
@@ -216,12 +237,6 @@ _END_DELETION = text("""
      WHERE execution_id = :execution_id AND number = :number AND deletion = 'waits'
 """)
 
-PROGRESS_COLUMNS: Final = """
-    j.status, j.message, j.started_at, j.ended_at, j.processed_count, j.low_watermarks, j.high_watermarks,
-    j.read_attempt, j.read_number, j.ticket ->> 'capability' LIKE 'distcp%' AS counts_files,
-    j.deletion, j.cancel_ticket_id, j.ticket ->> 'template_uri' AS template_uri
-"""
-
 _LIST_WATCHED = text(f"""
     SELECT j.execution_id, j.number, j.log, j.ticket_id, {PROGRESS_COLUMNS} FROM gobblin_service.job_execution j
      WHERE j.ended_at IS NULL AND j.{_SENT} ORDER BY j.execution_id, j.number
@@ -231,14 +246,18 @@ _STORE_PROGRESS = text("""
     UPDATE gobblin_service.job_execution
        SET status = :status, message = :message, started_at = :started_at, ended_at = :ended_at,
            processed_count = :processed_count, low_watermarks = CAST(:low AS jsonb),
-           high_watermarks = CAST(:high AS jsonb), read_attempt = :attempt, read_number = :number_read
-     WHERE execution_id = :execution_id AND number = :number AND status = :status_before
+           high_watermarks = CAST(:high AS jsonb), read_attempt = :attempt, read_number = :number_read,
+           places = CAST(:places AS jsonb)
+     WHERE execution_id = :execution_id AND number = :number AND ticket_id = :ticket_id AND status = :status_before
        AND (read_attempt, read_number) = (:attempt_before, :number_before)
 """)
 
 _LIST_OLD = text("""
-    SELECT execution_id, number, log, ticket_id, cancel_ticket_id FROM gobblin_service.job_execution
-     WHERE ended_at IS NOT NULL AND forgotten_at IS NULL AND send_begun_at IS NOT NULL
+    SELECT execution_id, number, log, ticket_id, cancel_ticket_id,
+           ARRAY(SELECT unnest(ARRAY[a.ticket_id, a.cancel_ticket_id]) FROM gobblin_service.job_attempt a
+                  WHERE (a.execution_id, a.number) = (j.execution_id, j.number)) AS earlier
+      FROM gobblin_service.job_execution j
+     WHERE ended_at IS NOT NULL AND forgotten_at IS NULL AND (send_begun_at IS NOT NULL OR attempt > 1)
        AND ended_at < clock_timestamp() - make_interval(secs => :ended_before_s)
        AND (cancel_verb IS DISTINCT FROM 'DELETE' OR cancel_sent_at IS NOT NULL AND deletion <> 'waits')
        AND (execution_id, number) > (:after_execution, :after_number)
@@ -251,41 +270,6 @@ _MARK_FORGOTTEN = text("""
      WHERE j.execution_id = old.execution_id AND j.number = old.number AND j.forgotten_at IS NULL
 """)
 
-_EXECUTION_COLUMNS: Final = """
-    e.execution_id, e.flow_version, e.status, e.started_at, e.ended_at, e.message, f.flow_group, f.flow_name
-"""
-
-_EXECUTION = text(f"""
-    SELECT {_EXECUTION_COLUMNS}
-      FROM gobblin_service.flow_execution e JOIN gobblin_service.flow f USING (flow_id)
-     WHERE e.execution_id = :execution_id
-""")
-
-_EXECUTIONS = text(f"""
-    SELECT {_EXECUTION_COLUMNS}
-      FROM gobblin_service.flow_execution e JOIN gobblin_service.flow f USING (flow_id)
-     WHERE f.flow_group = :flow_group AND f.flow_name = :flow_name AND f.deleted_at IS NULL
-       AND e.execution_id < :before
-     ORDER BY e.execution_id DESC
-     LIMIT :limit
-""")
-
-_LAST = text(f"""
-    SELECT {_EXECUTION_COLUMNS}
-      FROM gobblin_service.flow f
-      JOIN LATERAL (SELECT * FROM gobblin_service.flow_execution l
-                     WHERE l.flow_id = f.flow_id ORDER BY l.execution_id DESC LIMIT 1) e ON true
-     WHERE f.flow_id = ANY (CAST(:flow_ids AS uuid[]))
-""")
-
-_JOBS_OF = text(f"""
-    SELECT j.execution_id, j.number, j.job_name, j.executor, j.ticket_id, {PROGRESS_COLUMNS}
-      FROM gobblin_service.job_execution j
-     WHERE j.execution_id = ANY (CAST(:execution_ids AS bigint[])) ORDER BY j.execution_id, j.number
-""")
-
-LATEST: Final = (1 << 63) - 1
-
 
 class PostgresExecutionStore:
     """``ExecutionStore`` over ``flow_execution`` and ``job_execution``."""
@@ -294,30 +278,80 @@ class PostgresExecutionStore:
         self._engine = engine
 
     def list_unsent(
-        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+        self,
+        *,
+        limit: int,
+        after: JobOfExecution | None = None,
+        without: Collection[str] = (),
+        full: Collection[str] = (),
     ) -> Sequence[UnsentTicket]:
-        arguments = _page_arguments(limit, after, without)
+        arguments = {**_page_arguments(limit, after, without), "full": list(full)}
         found = []
         for row in self._do("list unsent tickets", lambda c: c.execute(_LIST_UNSENT, arguments).all()):
             job = JobOfExecution(row.execution_id, row.number)
             try:
                 found.append(_unsent_ticket_of(row, job))
             except RejectedError as error:
-                self.fail(job, str(error))
+                self.fail(job, TicketId(row.ticket_id), str(error))
         return found
 
-    def begin_send(self, job: JobOfExecution) -> bool:
-        def body(connection: Connection) -> bool:
-            _lock_execution(connection, job.execution_id)
-            return connection.execute(_BEGIN_SEND, _job_arguments(job)).rowcount == 1
+    def begin_send(self, job: JobOfExecution, ticket_id: TicketId, *, waiting_max: int | None = None) -> SendTurn:
+        def body(connection: Connection) -> SendTurn:
+            if connection.execute(_LOCK_FREE, {"execution_id": job.execution_id}).one_or_none() is None:
+                return SendTurn.OVER
+            unsent = connection.execute(_TO_SEND, _ticket_arguments(job, ticket_id)).one_or_none()
+            if unsent is None:
+                return SendTurn.OVER
+            if waiting_max is not None and not unsent.is_begun and not unsent.replaces:
+                # By one node at a time: what each of them counts is what all of them have sent.
+                connection.execute(_LOCK_INBOX, {"executor": unsent.executor})
+                waiting = connection.execute(_COUNT_WAITING, {"executor": unsent.executor}).scalar_one()
+                if waiting >= waiting_max:
+                    return SendTurn.FULL
+            pauses = {"pause_s": _SEND_PAUSE_S, "pause_s_max": _SEND_PAUSE_S_MAX}
+            connection.execute(_BEGIN_SEND, {**job_arguments(job), **pauses})
+            return SendTurn.NOW
 
         return self._do("begin to send a ticket", body, Failpoint.SEND_BEGUN)
 
-    def mark_sent(self, job: JobOfExecution) -> None:
-        self._move_unsent(job, ExecutionStatus.ORCHESTRATED, "", Failpoint.SEND_MARKED)
+    def mark_sent(self, job: JobOfExecution, ticket_id: TicketId) -> None:
+        self._move_unsent(job, ticket_id, ExecutionStatus.ORCHESTRATED, "", Failpoint.SEND_MARKED)
 
-    def fail(self, job: JobOfExecution, message: str) -> None:
-        self._move_unsent(job, ExecutionStatus.FAILED, message, None)
+    def fail(self, job: JobOfExecution, ticket_id: TicketId, message: str) -> None:
+        self._move_unsent(job, ticket_id, ExecutionStatus.FAILED, message, None)
+
+    def assign(self, job: JobOfExecution, ticket_id: TicketId, executor: str, log: str) -> bool:
+        arguments = {**_ticket_arguments(job, ticket_id), "executor": executor, "log": log}
+        return self._do("give a ticket to another executor", lambda c: c.execute(_ASSIGN, arguments).rowcount == 1)
+
+    def list_sent(self, executors: Collection[str]) -> Sequence[SentJob]:
+        asked = {"executors": list(executors)}
+        return [
+            _sent_job_of(row) for row in self._do("list sent jobs", lambda c: c.execute(_LIST_SENT_TO, asked).all())
+        ]
+
+    def begin_move(self, job: JobOfExecution, ticket_id: TicketId) -> bool:
+        asked = _ticket_arguments(job, ticket_id)
+        return self._do(
+            "begin to move a job", lambda c: c.execute(_BEGIN_MOVE, asked).rowcount == 1, Failpoint.MOVE_BEGUN
+        )
+
+    def note(self, job: JobOfExecution, ticket_id: TicketId, message: str) -> bool:
+        arguments = {**_ticket_arguments(job, ticket_id), "message": message}
+        return self._do("note what a job waits for", lambda c: c.execute(_NOTE, arguments).rowcount == 1)
+
+    def note_full(self, executor: str, message: str) -> None:
+        arguments = {"executor": executor, "message": message}
+        self._do("note what jobs wait for", lambda c: c.execute(_NOTE_FULL, arguments).rowcount)
+
+    def list_untaken(self, *, sent_before_s: float) -> Sequence[SentJob]:
+        asked = {"sent_before_s": sent_before_s}
+        rows = self._do("list tickets that nobody took", lambda c: c.execute(_LIST_UNTAKEN, asked).all())
+        return [_sent_job_of(row) for row in rows]
+
+    def end_late(self, *, limit: int) -> int:
+        rows = self._do("list late executions", lambda c: c.execute(_LIST_LATE, {"limit": limit}).all())
+        return sum(self._do("end a late execution", partial(_end_late, execution_id=row.execution_id)) for row in rows)
 
     def list_unsent_cancels(
         self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
@@ -334,22 +368,21 @@ class PostgresExecutionStore:
 
     def mark_cancel_sent(self, job: JobOfExecution, ticket_id: TicketId) -> None:
         def body(connection: Connection) -> None:
-            connection.execute(_MARK_CANCEL_SENT, {**_job_arguments(job), "ticket_id": ticket_id})
+            connection.execute(_MARK_CANCEL_SENT, {**job_arguments(job), "ticket_id": ticket_id})
 
         self._do("mark an end as sent", body, Failpoint.CANCEL_MARKED)
 
     def list_watched(self) -> Sequence[WatchedJob]:
         return [
-            WatchedJob(
-                JobOfExecution(row.execution_id, row.number), row.log, TicketId(row.ticket_id), _progress_of(row)
-            )
+            WatchedJob(JobOfExecution(row.execution_id, row.number), row.log, TicketId(row.ticket_id), progress_of(row))
             for row in self._do("list watched jobs", lambda c: c.execute(_LIST_WATCHED).all())
         ]
 
-    def store_progress(self, job: JobOfExecution, before: JobProgress, now: JobProgress) -> bool:
+    def store_progress(self, watched: WatchedJob, now: JobProgress) -> bool:
+        before, job = watched.progress, watched.job
         check_move(before.status, now.status)
         arguments = {
-            **_job_arguments(job),
+            **_ticket_arguments(job, watched.ticket_id),
             "status": now.status.value,
             "message": now.message,
             "started_at": now.started_at,
@@ -357,6 +390,7 @@ class PostgresExecutionStore:
             "processed_count": now.processed_count,
             "low": to_jsonb(dict(now.low_watermarks)),
             "high": to_jsonb(dict(now.high_watermarks)),
+            "places": to_jsonb(write_places(now.places)),
             "attempt": now.read[0],
             "number_read": now.read[1],
             "status_before": before.status.value,
@@ -365,10 +399,12 @@ class PostgresExecutionStore:
         }
 
         def body(connection: Connection) -> bool:
-            execution = _lock_execution(connection, job.execution_id)
+            execution = lock_execution(connection, job.execution_id)
             # A repetition finds what it stored, and changes nothing.
             is_stored = connection.execute(_STORE_PROGRESS, arguments).rowcount == 1
-            _settle(connection, execution)
+            if is_stored and now.status in ENDED and not execution.is_asked_to_end:
+                _follow(connection, execution, job, before.status, now)
+            settle_execution(connection, execution)
             return is_stored
 
         return self._do("store what reports said", body, Failpoint.REPORTS_FOLDED)
@@ -381,7 +417,7 @@ class PostgresExecutionStore:
         ]
 
     def end_deletion(self, job: JobOfExecution, said: str) -> None:
-        arguments = {**_job_arguments(job), "said": said}
+        arguments = {**job_arguments(job), "said": said}
         self._do("note what became of a deletion", lambda c: c.execute(_END_DELETION, arguments).rowcount)
 
     def list_old(self, *, ended_before_s: float, limit: int, after: OldJob | None = None) -> Sequence[OldJob]:
@@ -392,7 +428,9 @@ class PostgresExecutionStore:
             OldJob(
                 JobOfExecution(row.execution_id, row.number),
                 row.log,
-                tuple(TicketId(each) for each in (row.ticket_id, row.cancel_ticket_id) if each is not None),
+                tuple(
+                    TicketId(each) for each in (row.ticket_id, row.cancel_ticket_id, *row.earlier) if each is not None
+                ),
             )
             for row in self._do("list old jobs", lambda c: c.execute(_LIST_OLD, arguments).all())
         ]
@@ -404,13 +442,16 @@ class PostgresExecutionStore:
         }
         self._do("mark tickets as forgotten", lambda c: c.execute(_MARK_FORGOTTEN, arguments).rowcount)
 
-    def _move_unsent(self, job: JobOfExecution, status: ExecutionStatus, message: str, point: Failpoint | None) -> None:
+    def _move_unsent(
+        self, job: JobOfExecution, ticket_id: TicketId, status: ExecutionStatus, message: str, point: Failpoint | None
+    ) -> None:
         def body(connection: Connection) -> None:
-            execution = _lock_execution(connection, job.execution_id)
-            before = ExecutionStatus(connection.execute(_STATUS_OF, _job_arguments(job)).scalar_one())
-            if before in (ExecutionStatus.COMPILED, ExecutionStatus.PENDING):
-                _move_job(connection, job, before, status, message)
-                _settle(connection, execution)
+            execution = lock_execution(connection, job.execution_id)
+            found = connection.execute(_STATUS_OF, _ticket_arguments(job, ticket_id)).scalar()
+            if found in UNSENT:
+                move_job(connection, job, ExecutionStatus(found), status, message)
+                connection.execute(_MARK_SENT, job_arguments(job))
+                settle_execution(connection, execution)
 
         self._do("mark a ticket as sent", body, point)
 
@@ -418,180 +459,53 @@ class PostgresExecutionStore:
         return transact(self._engine, name, body, committed=committed)
 
 
-def find_launched(connection: Connection, request_id: uuid.UUID) -> int | None:
-    """The execution that this launch made before."""
-    found: int | None = connection.execute(_FIND_LAUNCHED, {"request_id": request_id}).scalar()
-    return found
-
-
-def make_execution(connection: Connection, flow_id: uuid.UUID, version: int, launch: Launch) -> int:
-    """Make an execution of a flow whose row is locked, and bind the names of its jobs."""
-    open_id = connection.execute(_FIND_OPEN, {"flow_id": flow_id}).scalar()
-    if open_id is not None:
-        raise is_open(open_id)
-    if connection.execute(_GENERATION, {"flow_id": flow_id}).scalar_one() != launch.generation:
-        raise ConflictError("the flow was replanned meanwhile", hint="Run it again.")
-    for job in launch.jobs:
-        _bind(connection, flow_id, launch.generation, job)
-    execution_id: int = connection.execute(
-        _INSERT_EXECUTION,
-        {
-            "request_id": launch.request_id,
-            "flow_id": flow_id,
-            "flow_version": version,
-            "status": ExecutionStatus.COMPILED.value,
-            "asked_by": launch.asked_by,
-            "selection": to_jsonb(selection_to_json(launch.selection)),
-        },
-    ).scalar_one()
-    for job in launch.jobs:
-        arguments = {
-            "execution_id": execution_id,
-            "number": job.number,
-            "job_name": job.job_name,
-            "executor": job.executor,
-            "log": job.log,
-            "ticket_id": job.ticket_id,
-            "ticket": to_jsonb(job_ticket_to_json(job.ticket)),
-            "after": to_jsonb(list(job.after)),
-            "status": (ExecutionStatus.PENDING if job.after else ExecutionStatus.COMPILED).value,
-        }
-        connection.execute(_INSERT_JOB, arguments)
-    connection.execute(_HAS_STARTED, {"flow_id": flow_id})
-    kept = [job.job_name for job in launch.jobs]
-    if retired := connection.execute(_RETIRE, {"flow_id": flow_id, "kept": kept}).scalars().all():
-        connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id, "names": list(retired)})
-    return execution_id
-
-
-def runs_as_planned(connection: Connection, execution_id: int, planned: Sequence[LaunchedJob]) -> bool:
-    """Whether the execution's jobs are these, but for versions and descriptions."""
-    rows = connection.execute(_TICKETS_OF, {"execution_id": execution_id}).all()
-    found = [(row.job_name, row.executor, _essence_of(job_ticket_from_json(row.ticket))) for row in rows]
-    return found == [(job.job_name, job.executor, _essence_of(job.ticket)) for job in planned]
-
-
-def _essence_of(ticket: JobTicket) -> object:
-    return ticket.capability, ticket.shape, json.dumps(ticket.job, sort_keys=True)
-
-
-def is_open(execution_id: int) -> ConflictError:
-    return ConflictError(
-        f"the execution {execution_id} of the flow is open",
-        hint="Wait for its end, or cancel it.",
-        execution_id=execution_id,
-    )
-
-
-def request_end(connection: Connection, execution_id: int, reason: str) -> bool:
-    """End what was not sent, and decide the tickets that end the rest.
-
-    False: its end was asked for before, and nothing is done.
-    """
-    execution = _lock_execution(connection, execution_id)
-    if execution.is_asked_to_end:
-        return False
-    if ExecutionStatus(execution.status) in ENDED:
-        return True
-    connection.execute(_ASK_END, {"execution_id": execution_id, "message": reason})
-    for row in connection.execute(_NOT_BEGUN, {"execution_id": execution_id}).all():
-        job = JobOfExecution(execution_id, row.number)
-        _move_job(connection, job, ExecutionStatus(row.status), ExecutionStatus.CANCELLED, reason)
-    connection.execute(_DECIDE_CANCELS, {"execution_id": execution_id})
-    _settle(connection, execution)
-    return True
-
-
-def request_deletions(connection: Connection, flow_id: uuid.UUID) -> None:
-    """Decide the tickets by which sources forget the workers of a flow that is deleted, or whose jobs get new names."""
-    connection.execute(_DECIDE_DELETIONS, {"flow_id": flow_id, "names": None})
-
-
-def find_status(connection: Connection, execution_id: int) -> FlowStatus | None:
-    rows = connection.execute(_EXECUTION, {"execution_id": execution_id}).all()
-    return next(iter(_statuses_of(connection, rows)), None)
-
-
-def find_last(connection: Connection, key: FlowKey) -> FlowStatus | None:
-    """The status of the flow's last execution."""
-    return next(iter(list_statuses(connection, key, after=None, limit=1)), None)
-
-
-def list_statuses(connection: Connection, key: FlowKey, *, after: int | None, limit: int) -> Sequence[FlowStatus]:
-    before = LATEST if after is None else after
-    arguments = {"flow_group": key.group, "flow_name": key.name, "before": before, "limit": limit}
-    return _statuses_of(connection, connection.execute(_EXECUTIONS, arguments).all())
-
-
-def list_last(connection: Connection, flow_ids: Sequence[uuid.UUID]) -> Sequence[FlowStatus]:
-    """The statuses of the last executions of several flows."""
-    return _statuses_of(connection, connection.execute(_LAST, {"flow_ids": list(flow_ids)}).all())
-
-
-def _lock_execution(connection: Connection, execution_id: int) -> Row[Any]:
-    return connection.execute(_LOCK, {"execution_id": execution_id}).one()
-
-
-def binding_of(row: Row[Any]) -> JobBinding:
-    """Of a row of ``flow_job``."""
-    return JobBinding(LogId(row.log_id), row.template_uri, row.source_node, row.source_place, row.root)
-
-
-def _bind(connection: Connection, flow_id: uuid.UUID, generation: int, job: LaunchedJob) -> None:
-    binding = job.binding
-    arguments = {
-        "job_name": job.job_name,
-        "flow_id": flow_id,
-        "node": job.node,
-        "generation": generation,
-        "log_id": binding.log_id,
-        "template_uri": binding.template_uri,
-        "source_node": binding.source_node,
-        "source_place": binding.source_place,
-        "root": binding.root,
-    }
-    connection.execute(_NAME_JOB, arguments)
-    named = connection.execute(
-        _NAMED_JOB, {"flow_id": flow_id, "node": job.node, "generation": generation}
-    ).one_or_none()
-    if named is None or named.job_name != job.job_name:
-        raise ConflictError(
-            f"the job name {job.job_name} is not free for the node {job.node}", hint="Run the flow again."
-        )
-    check_binding(job.job_name, binding_of(named), binding)
-
-
-def _move_job(
-    connection: Connection, job: JobOfExecution, before: ExecutionStatus, after: ExecutionStatus, message: str
+def _follow(
+    connection: Connection, execution: Row[Any], job: JobOfExecution, before: ExecutionStatus, ended: JobProgress
 ) -> None:
-    check_move(before, after)
-    arguments = {"status": after.value, "message": message, "is_ended": after in ENDED}
-    connection.execute(_MOVE_JOB, {**_job_arguments(job), **arguments})
+    """Give a job whose ticket has ended the next one, where one follows."""
+    policy = connection.execute(_POLICY, job_arguments(job)).one()
+    config = FlowConfig.model_validate_json(policy.config)
+    following = decide_next(
+        ended,
+        failures=policy.failures,
+        retries=config.retries,
+        retry_wait_s=config.retry_wait_s,
+        is_moving=policy.is_moving,
+        chance=random.random(),  # noqa: S311  it spreads retries, and keeps nothing secret
+    )
+    if following is not None:
+        check_move(before, ExecutionStatus.PENDING_RETRY)
+        begin_ticket(connection, execution, job, ExecutionStatus.PENDING_RETRY, following)
 
 
-def _settle(connection: Connection, execution: Row[Any]) -> None:
-    """Give a locked execution the status that its jobs have it be in."""
-    execution_id, current = execution.execution_id, ExecutionStatus(execution.status)
-    rows = connection.execute(_OUTLINES, {"execution_id": execution_id}).all()
-    jobs = [
-        JobOutline(
-            row.number, row.job_name, ExecutionStatus(row.status), tuple(row.after), row.message, is_begun=row.is_begun
+def _end_late(connection: Connection, execution_id: int) -> bool:
+    lock_execution(connection, execution_id)
+    late = connection.execute(_LATE, {"execution_id": execution_id}).one_or_none()
+    if late is None:
+        return False
+    if late.is_unfinished:
+        return request_end(
+            connection, execution_id, f"it did not end within {late.finish_deadline}, its finish_deadline"
         )
-        for row in rows
-    ]
-    outcome = decide_execution(current, jobs)
-    for job in jobs:
-        if job.number in outcome.cancelled:
-            moved = JobOfExecution(execution_id, job.number)
-            _move_job(connection, moved, job.status, ExecutionStatus.CANCELLED, outcome.cancelled[job.number])
-    if outcome.status is not current:
-        check_move(current, outcome.status)
-        arguments = {"status": outcome.status.value, "message": outcome.message, "is_ended": outcome.status in ENDED}
-        connection.execute(_MOVE_EXECUTION, {"execution_id": execution_id, **arguments})
+    if late.has_started:
+        connection.execute(_HAS_BEGUN, {"execution_id": execution_id})
+        return False
+    said = f"no job of it began within {late.start_deadline}, its start_deadline"
+    return request_end(connection, execution_id, said)
 
 
-def _job_arguments(job: JobOfExecution) -> dict[str, object]:
-    return {"execution_id": job.execution_id, "number": job.number}
+def _ticket_arguments(job: JobOfExecution, ticket_id: TicketId) -> dict[str, object]:
+    return {**job_arguments(job), "ticket_id": ticket_id}
+
+
+def _needs_of(row: Row[Any]) -> JobNeeds:
+    nodes = frozenset((row.source_node, row.node))
+    return JobNeeds(LogId(row.log_id), row.capability, nodes, frozenset(row.owner_groups))
+
+
+def _sent_job_of(row: Row[Any]) -> SentJob:
+    job = JobOfExecution(row.execution_id, row.number)
+    return SentJob(job, row.executor, row.log, TicketId(row.ticket_id), _needs_of(row))
 
 
 def _page_arguments(limit: int, after: JobOfExecution | None, without: Collection[str]) -> dict[str, object]:
@@ -601,18 +515,21 @@ def _page_arguments(limit: int, after: JobOfExecution | None, without: Collectio
 
 
 def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
-    asked = selection_from_json(row.selection)
+    asked, ticket = selection_from_json(row.selection), job_ticket_from_json(row.ticket)
     # What a hop before publishes has other partitions than its source, or none: all that is new of it is read.
     selection = replace(asked, partitions=(), ranges=()) if row.is_behind else asked
     return UnsentTicket(
         job=job,
         executor=row.executor,
         log=row.log,
-        log_id=LogId(row.log_id),
         ticket_id=TicketId(row.ticket_id),
-        ticket=job_ticket_from_json(row.ticket),
+        ticket=ticket,
         selection=selection,
         is_update=row.is_update,
+        needs=_needs_of(row),
+        # Workers go on from what their lanes have published, whoever published it.
+        earlier=tuple(TicketId(each) for each in row.earlier) if ticket.shape is TicketShape.RUN else (),
+        is_begun=row.is_begun,
     )
 
 
@@ -626,64 +543,3 @@ def _unsent_cancel_of(row: Row[Any]) -> UnsentCancel:
         cancels=TicketId(row.ticket_id),
         deletes=job_ticket_from_json(row.ticket) if row.cancel_verb == TicketVerb.DELETE else None,
     )
-
-
-def _progress_of(row: Row[Any]) -> JobProgress:
-    return JobProgress(
-        status=ExecutionStatus(row.status),
-        message=row.message,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        processed_count=row.processed_count,
-        low_watermarks=row.low_watermarks,
-        high_watermarks=row.high_watermarks,
-        read=(row.read_attempt, row.read_number),
-        counts_files=row.counts_files,
-    )
-
-
-def _describe_deletion(row: Row[Any]) -> str:
-    if row.deletion != "waits":
-        return str(row.deletion)
-    told = f"`gobblin-assets executor reports {row.cancel_ticket_id}` says how far that is"
-    return f"The source keeps what it has for the job until the executor {row.executor} deletes it: {told}."
-
-
-def job_status_of(row: Row[Any], flow: FlowKey) -> JobStatus:
-    """Of a row with the columns of progress of a ``job_execution``."""
-    progress = _progress_of(row)
-    return JobStatus(
-        flow=flow,
-        number=row.number,
-        job_name=row.job_name,
-        job_group=row.executor,
-        status=progress.status,
-        ticket_id=row.ticket_id,
-        started_at=progress.started_at,
-        ended_at=progress.ended_at,
-        message=" ".join(each for each in (progress.message, _describe_deletion(row)) if each),
-        processed_count=progress.processed_count,
-        low_watermark=write_watermarks(progress.low_watermarks),
-        high_watermark=write_watermarks(progress.high_watermarks),
-        template_uri=row.template_uri,
-    )
-
-
-def _statuses_of(connection: Connection, executions: Sequence[Row[Any]]) -> Sequence[FlowStatus]:
-    by_execution: dict[int, list[JobStatus]] = {row.execution_id: [] for row in executions}
-    keys = {row.execution_id: FlowKey(row.flow_group, row.flow_name) for row in executions}
-    for row in connection.execute(_JOBS_OF, {"execution_ids": list(by_execution)}) if executions else ():
-        by_execution[row.execution_id].append(job_status_of(row, keys[row.execution_id]))
-    return [
-        FlowStatus(
-            flow=keys[row.execution_id],
-            execution_id=row.execution_id,
-            flow_version=str(row.flow_version),
-            status=ExecutionStatus(row.status),
-            started_at=row.started_at,
-            ended_at=row.ended_at,
-            message=row.message,
-            jobs=tuple(by_execution[row.execution_id]),
-        )
-        for row in executions
-    ]

@@ -34,17 +34,14 @@ from gobblin_assets.service.flow_store import (
     StoredFlow,
     no_flow,
 )
-from gobblin_assets.service.postgres.executions import (
+from gobblin_assets.service.postgres.execution_moves import request_deletions, request_end
+from gobblin_assets.service.postgres.execution_statuses import find_last, find_status, list_last, list_statuses
+from gobblin_assets.service.postgres.launches import (
     binding_of,
-    find_last,
     find_launched,
-    find_status,
     is_open,
-    list_last,
-    list_statuses,
     make_execution,
-    request_deletions,
-    request_end,
+    resume_jobs,
     runs_as_planned,
 )
 from gobblin_assets.service.specs import FlowKey, FlowSpec
@@ -453,15 +450,20 @@ class PostgresFlowStore:
 
         return self._write("launch a flow", body)
 
+    def resume_execution(self, key: FlowKey, execution_id: int, launch: Launch, *, if_version: str) -> FlowStatus:
+        def body(connection: Connection) -> FlowStatus:
+            locked = _lock(connection, key)
+            found = _get_execution(connection, key, execution_id)
+            if str(locked.version) != if_version or locked.state == FlowState.PAUSED or locked.restarts:
+                raise ConflictError("the flow was changed meanwhile", hint="Look at it, and run it again.")
+            resume_jobs(connection, locked.flow_id, locked.version, execution_id, launch)
+            return find_status(connection, execution_id) or found
+
+        return self._write("resume an execution", body)
+
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:
         def body(connection: Connection) -> FlowStatus:
-            found = find_status(connection, execution_id)
-            if found is None or found.flow != key:
-                raise SpecNotFoundError(
-                    f"the flow {key.name!a} has no execution {execution_id}",
-                    field="execution",
-                    hint="Look at the flow's executions.",
-                )
+            found = _get_execution(connection, key, execution_id)
             connection.execute(_LOCK_OF_EXECUTION, {"execution_id": execution_id})
             request_end(connection, execution_id, "somebody asked for its end")
             # Also of workers that end for a new version: whoever asks for an end wants none to begin by itself.
@@ -531,6 +533,17 @@ def _changed(connection: Connection, flow_id: uuid.UUID) -> StoredFlow:
     connection.execute(_NUMBER, {"flow_id": flow_id, "change": change})
     notify(connection, Channel.CATALOGS, FLOW_CATALOG)
     return _get_by_id(connection, flow_id)
+
+
+def _get_execution(connection: Connection, key: FlowKey, execution_id: int) -> FlowStatus:
+    found = find_status(connection, execution_id)
+    if found is None or found.flow != key:
+        raise SpecNotFoundError(
+            f"the flow {key.name!a} has no execution {execution_id}",
+            field="execution",
+            hint="Look at the flow's executions.",
+        )
+    return found
 
 
 def _find(connection: Connection, key: FlowKey) -> StoredFlow | None:

@@ -26,7 +26,7 @@ from sqlalchemy.dialects.postgresql import JSON, JSONB
 from gobblin_assets.db.table_metadata import NAMING, moment, states
 from gobblin_assets.model.job_ticket import TicketVerb
 from gobblin_assets.service.flow_store import FlowState
-from gobblin_assets.service.statuses import ENDED, ExecutionStatus
+from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
 
 SERVICE_SCHEMA: Final = "gobblin_service"
 
@@ -132,12 +132,22 @@ flow_execution = Table(
     moment("started_at", nullable=False, default_now=True),
     moment("cancel_asked_at"),
     moment("ended_at"),
+    # By the options of the flow's version: it is cancelled if it has not begun, or not ended.
+    moment("start_by"),
+    moment("finish_by"),
+    # Of the request that had it go on after its end.
+    Column("resume_id", Uuid),
     ForeignKeyConstraint(("flow_id", "flow_version"), (flow_version.c.flow_id, flow_version.c.version)),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
     Index("flow_execution_of_flow", "flow_id", "execution_id"),
     # At most one of a flow at a time.
     Index("flow_execution_open", "flow_id", unique=True, postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "flow_execution_late",
+        text("least(start_by, finish_by)"),
+        postgresql_where=text("ended_at IS NULL AND cancel_asked_at IS NULL"),
+    ),
 )
 
 job_execution = Table(
@@ -177,6 +187,18 @@ job_execution = Table(
     Column("deletion", Text, nullable=False, server_default=text("''")),
     # Since when the log of its executor has only the ids of its tickets.
     moment("forgotten_at"),
+    # Its tickets are counted from 1; those before this one are in job_attempt.
+    Column("attempt", Integer, nullable=False, server_default=text("1")),
+    # Tickets that failed and were followed by another one, as the flow's retries count.
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    # Its ticket is not sent earlier: a retry waits, and so does a send that another node has begun.
+    moment("send_at"),
+    Column("send_tries", Integer, nullable=False, server_default=text("0")),
+    moment("sent_at"),
+    # Since when its ticket is to end, so that another executor gets one.
+    moment("moving_at"),
+    # What was counted of its ticket's reports, and from which of them the watermarks and the message are.
+    Column("places", JSONB, nullable=False, server_default=text("'{}'")),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
     CheckConstraint(f"cancel_verb IN ({states(TicketVerb.CANCEL, TicketVerb.DELETE)})", name="cancel_verb"),
@@ -187,7 +209,7 @@ job_execution = Table(
         "job_execution_to_send",
         "execution_id",
         "number",
-        postgresql_where=text(f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"),
+        postgresql_where=text(f"status IN ({states(*UNSENT)})"),
     ),
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
     Index("job_execution_deleting", "execution_id", "number", postgresql_where=text("deletion = 'waits'")),
@@ -196,7 +218,15 @@ job_execution = Table(
         "ended_at",
         "execution_id",
         "number",
-        postgresql_where=text("ended_at IS NOT NULL AND forgotten_at IS NULL AND send_begun_at IS NOT NULL"),
+        postgresql_where=text(
+            "ended_at IS NOT NULL AND forgotten_at IS NULL AND (send_begun_at IS NOT NULL OR attempt > 1)"
+        ),
+    ),
+    Index(
+        "job_execution_of_executor",
+        "executor",
+        "status",
+        postgresql_where=text("ended_at IS NULL AND send_begun_at IS NOT NULL"),
     ),
     Index(
         "job_execution_to_cancel",
@@ -204,6 +234,23 @@ job_execution = Table(
         "number",
         postgresql_where=text("cancel_ticket_id IS NOT NULL AND cancel_sent_at IS NULL"),
     ),
+)
+
+# Tickets of a job before its last one.
+job_attempt = Table(
+    "job_attempt",
+    service_metadata,
+    Column("execution_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("executor", Text, nullable=False),
+    Column("log", Text, nullable=False),
+    Column("ticket_id", Uuid, nullable=False, unique=True),
+    Column("cancel_ticket_id", Uuid),
+    Column("status", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    moment("ended_at", nullable=False, default_now=True),
+    ForeignKeyConstraint(("execution_id", "number"), (job_execution.c.execution_id, job_execution.c.number)),
 )
 
 request = Table(

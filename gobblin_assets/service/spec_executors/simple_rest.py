@@ -32,9 +32,9 @@ from gobblin_assets.state.tickets import FoundProbe, TicketOutput, TicketReport
 from gobblin_assets.tickets.wire_messages import (
     beat_from_json,
     output_from_json,
-    read_object,
     read_seconds,
     read_uuid,
+    read_wire_object,
     report_from_json,
     write_order,
 )
@@ -181,13 +181,13 @@ class SimpleRESTSpecExecutor:
         found = self._get(f"/tickets/{ticket_id}/probe").get("probe")
         if found is None:
             return None
-        probe = read_object(found)
+        probe = read_wire_object(found)
         end = probe.get("end")
         return FoundProbe(
             sent_ticket_from_json(probe.get("sent")),
             read_seconds(probe.get("age_s"), "age_s"),
             probe.get("is_claimed") is True,
-            None if end is None else read_object(end),
+            None if end is None else read_wire_object(end),
         )
 
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
@@ -254,7 +254,7 @@ class SimpleRESTSpecExecutor:
             if time.monotonic() > until_s or len(body) > ANSWER_BYTES_MAX:
                 raise OutcomeUnknownError(f"{self._name()} did not end its answer in {WHOLE_S:g} s")
         try:
-            return read_object(json.loads(body))
+            return read_wire_object(json.loads(body))
         except (ValueError, RecursionError):
             raise OutcomeUnknownError(
                 f"{self._name()} gave an answer that is no JSON, status {answer.status}"
@@ -264,8 +264,8 @@ class SimpleRESTSpecExecutor:
         return RejectedError(
             f"{self._name()} and the service do not accept each other's certificates: {str(error)[:300]}",
             field=f"executors.{self._executor}",
-            hint=f"Look at {certificate_variable(self._executor, 'CA')}, …_CERTIFICATE and …_KEY, and at the name in the"
-            " executor's certificate.",
+            hint=f"Look at {certificate_variable(self._executor, 'CA')}, …_CERTIFICATE and …_KEY, and at the names"
+            " that the executor's certificate has.",
         )
 
     def _judge(self, status: int, said: Mapping[str, Any]) -> GobblinError:

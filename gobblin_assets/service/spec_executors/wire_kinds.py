@@ -7,9 +7,7 @@ one module with a function that opens a wire, and one line below.
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
-
-from sqlalchemy import Engine
+from typing import Any, Final, Protocol
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
@@ -29,10 +27,10 @@ class OpenedWire(TicketWire, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WayTo:
-    """A way that is to be opened. ``own``: the service's database, which keeps what arrives by messages."""
+    """A way that is to be opened. ``own``: the engine of the service's database, which keeps what messages bring."""
 
     executor: ExecutorSpec
-    own: Engine
+    own: Any
     environment: Mapping[str, str]
 
 
@@ -58,7 +56,7 @@ class ExecutorWires:
     A wire whose executor was changed is opened anew; one whose executor has left the topology is closed.
     """
 
-    def __init__(self, logs: TicketLogs, topology: Topology, own: Engine, environment: Mapping[str, str]) -> None:
+    def __init__(self, logs: TicketLogs, topology: Topology, own: Any, environment: Mapping[str, str]) -> None:
         self._logs = logs
         self._own = own
         self._environment = environment

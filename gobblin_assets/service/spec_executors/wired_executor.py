@@ -167,3 +167,8 @@ class SpecExecutors:
         usable = self.limited.topology.executors.get(name, spec).executor
         way = spec.executor.way
         return WiredExecutor(name, way, self.logs, self.calls, spec, usable, self.healths, self.jobs)
+
+    def look(self) -> None:
+        """Read heartbeats, and have flows compiled for what executors can do now."""
+        self.healths.look()
+        self.limited.apply_health()

@@ -232,27 +232,34 @@ _PUBLISHED = text("""
      WHERE complete
 """)
 
+# Of ``t``: its id, and those of the tickets that it goes on from.
+_WITH_EARLIER: Final = """
+    ARRAY(SELECT t.ticket_id UNION ALL
+          SELECT CAST(e.value AS uuid) FROM json_array_elements_text(t.body -> 'earlier') e)
+"""
+
 # By the runs that its attempts told of: whoever else publishes for the job may have been asked for something else.
-_DONE_BY_TICKET = text("""
+_DONE_BY_TICKET = text(f"""
     SELECT DISTINCT d.urn, s.partition
       FROM gobblin.job_ticket t
       JOIN gobblin.dataset d USING (job)
       JOIN gobblin.commit_sequence s USING (dataset_id)
      WHERE t.ticket_id = :ticket_id AND s.state = 'DONE' AND s.complete AND NOT s.details ? 'compaction'
        AND s.run_id IN (SELECT CAST(r.details ->> 'run_id' AS uuid) FROM gobblin.ticket_report r
-                         WHERE r.ticket_id = t.ticket_id AND r.kind = 'running')
+                         WHERE r.ticket_id = ANY ({_WITH_EARLIER}) AND r.kind = 'running')
 """)
 
-_UNREPORTED = text("""
+_UNREPORTED = text(f"""
     SELECT s.sequence_id
       FROM gobblin.job_ticket t
       JOIN gobblin.dataset d USING (job)
       JOIN gobblin.commit_sequence s USING (dataset_id)
      WHERE t.ticket_id = :ticket_id AND t.shape = 'run'
        AND s.state = 'DONE' AND s.folded_at IS NULL AND NOT s.details ? 'compaction'
-       AND s.done_at >= (SELECT min(c.claimed_at) FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id)
+       AND s.done_at >= (SELECT min(c.claimed_at) FROM gobblin.ticket_claim c
+                          WHERE c.ticket_id = ANY ({_WITH_EARLIER}))
        AND NOT EXISTS (SELECT FROM gobblin.ticket_report r
-                        WHERE r.ticket_id = t.ticket_id AND r.sequence_id = s.sequence_id)
+                        WHERE r.ticket_id = ANY ({_WITH_EARLIER}) AND r.sequence_id = s.sequence_id)
      ORDER BY s.done_at, s.sequence_id
 """)
 
