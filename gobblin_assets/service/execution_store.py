@@ -64,13 +64,17 @@ class UnsentTicket:
 
 @dataclass(frozen=True, slots=True)
 class SentJob:
-    """A job whose ticket was sent, and has not ended as far as somebody read that."""
+    """A job whose ticket was sent, and has not ended as far as somebody read that.
+
+    ``is_moving``: when the ticket ends unrun, another executor gets one.
+    """
 
     job: JobOfExecution
     executor: str
     log: str
     ticket_id: TicketId
     needs: JobNeeds
+    is_moving: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ _ASSIGN = text(f"""
 """)
 
 _LIST_SENT: Final = f"""
-    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}
+    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}, j.moving_at IS NOT NULL AS is_moving
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow f USING (flow_id)
@@ -516,7 +516,7 @@ def _needs_of(row: Row[Any]) -> JobNeeds:
 
 def _sent_job_of(row: Row[Any]) -> SentJob:
     job = JobOfExecution(row.execution_id, row.number)
-    return SentJob(job, row.executor, row.log, TicketId(row.ticket_id), _needs_of(row))
+    return SentJob(job, row.executor, row.log, TicketId(row.ticket_id), _needs_of(row), row.is_moving)
 
 
 def _page_arguments(limit: int, after: JobOfExecution | None, without: Collection[str]) -> dict[str, object]:
