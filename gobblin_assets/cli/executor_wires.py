@@ -128,11 +128,11 @@ def _serve_rest(choice: WireChoice, address: str, name: str, stores: Stores) -> 
     from gobblin_assets.tickets.rest.inbox_api import ServedInbox, make_inbox_api  # noqa: PLC0415  the extra may be missing
     from gobblin_assets.tickets.rest.inbox_server import (  # noqa: PLC0415  the same
         InboxAddress,
-        parse_address,
+        parse_rest_address,
         serve_inbox,
     )
 
-    host, port = parse_address(address)
+    host, port = parse_rest_address(address)
     if choice.certificate is None or choice.key is None or choice.client_ca is None:
         raise ValueError("the files are checked where the options are read")
     where = InboxAddress(host, port, choice.certificate, choice.key, choice.client_ca)

@@ -1,4 +1,4 @@
-"""Decides what follows the end of a job's ticket: another ticket, or the end of the job. Pure.
+"""Decides what follows the end of a job's ticket: another ticket, or the end of the job. Pure."""
 
 import uuid
 from dataclasses import dataclass

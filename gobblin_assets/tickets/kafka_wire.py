@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gobblin_assets import failpoints
-from gobblin_assets.destinations.kafka.topic_admin import TopicAdmin
-from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
 from gobblin_assets.errors import (
     ConflictError,
     GobblinError,
@@ -46,6 +44,7 @@ from gobblin_assets.tickets.wire_topics import (
     WireRecord,
     name_report_topic,
     name_ticket_topic,
+    prepare_wire_topics,
 )
 
 HOLD_TTL_S: Final = 6.0
@@ -150,9 +149,7 @@ class KafkaWire:
         """Make the topics, unless they are there."""
         if not self._is_prepared:
             topics = name_ticket_topic(self.options.executor), name_report_topic(self.options.executor)
-            admin = TopicAdmin(self.connection)
-            for topic in topics:
-                admin.prepare(LoadedTopic(topic))
+            prepare_wire_topics(self.connection, topics)
             self._reader.follow(topics[:1])
             self._is_prepared = True
 

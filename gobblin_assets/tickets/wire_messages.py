@@ -136,7 +136,7 @@ def report_to_json(report: TicketReport) -> dict[str, object]:
 
 def report_from_json(data: object) -> TicketReport:
     """The same, back. RejectedError names the field."""
-    fields = read_object(data)
+    fields = read_wire_object(data)
     details = fields.get("details")
     if not isinstance(details, Mapping):
         raise _refuse("details", "an object", details)
@@ -161,7 +161,7 @@ def beat_to_json(heard: HeardHeartbeat) -> dict[str, object]:
 
 def beat_from_json(data: object) -> HeardHeartbeat:
     """The same, back. RejectedError names the field."""
-    fields = read_object(data)
+    fields = read_wire_object(data)
     return HeardHeartbeat(
         beat=heartbeat_from_json(fields.get("beat")),
         heard_ago_s=read_seconds(fields.get("heard_ago_s"), "heard_ago_s"),
@@ -176,7 +176,7 @@ def output_to_json(output: TicketOutput) -> dict[str, object]:
 
 def output_from_json(data: object) -> TicketOutput:
     """The same, back. RejectedError names the field."""
-    fields = read_object(data)
+    fields = read_wire_object(data)
     lines = fields.get("lines")
     if not isinstance(lines, str):
         raise _refuse("lines", "a text", lines)
@@ -184,7 +184,7 @@ def output_from_json(data: object) -> TicketOutput:
     return TicketOutput(attempt, lines, read_time(fields.get("updated_at"), "updated_at"))
 
 
-def read_object(data: object) -> Mapping[str, Any]:
+def read_wire_object(data: object) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         raise _refuse("body", "an object", data)
     return data

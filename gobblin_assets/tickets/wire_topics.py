@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from gobblin_assets.destinations.kafka.topic_admin import TopicAdmin
+from gobblin_assets.destinations.kafka.topic_batches import LoadedTopic
 from gobblin_assets.destinations.kafka.write_failures import QUIET, TooLargeError, judge_write
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.kafka.client_reports import ClientFailure, SeenFailures, client_failure
@@ -40,6 +42,25 @@ def name_ticket_topic(executor: str) -> str:
 
 def name_report_topic(executor: str) -> str:
     return f"gobblin-reports-{executor}"
+
+
+def prepare_wire_topics(connection: KafkaConnection, names: Sequence[str]) -> None:
+    """Make them, unless they are there: of one partition each, with the brokers' settings.
+
+    RejectedError: one of them loses records by its settings, or may not be made. Errors as of ``WireProducer.send``.
+    """
+    admin = TopicAdmin(connection)
+    for name in names:
+        try:
+            admin.prepare(LoadedTopic(name, partitions=1))
+        except RejectedError as error:
+            if str(error.fields.get("field", "")).startswith("into."):
+                raise RejectedError(
+                    f"{name} can't take tickets or reports: {error.message.partition(': ')[2]}",
+                    field="topic",
+                    hint="Let its cleanup.policy be delete, and its replicas be as many as min.insync.replicas asks.",
+                ) from None
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ REGISTRIES = {
     "jobs.copy.transfer.crews": _PROCESS,
     "jobs.programs": _KINDS,
     "service.compilers": _KINDS,
+    "service.spec_executors.wire_kinds": _KINDS,
     "sources.jdbc.connection": _KINDS,
     "sources.jdbc.jdbc_kind": _KIND,
     "sources.kafka.kafka_kind": _KIND,

@@ -13,6 +13,9 @@ from gobblin_assets.spec.destination_kind import DESTINATION_KINDS, DestinationK
 
 PRODUCT = Path(__file__).resolve().parents[2] / "gobblin_assets"
 KINDS = [DESTINATION_KINDS.get(name) for name in sorted(DESTINATION_KINDS.built_in)]
+ALLOWED = {"tickets/wire_topics.py": "topics of tickets and reports, by the clients that topics of rows have"}
+"""Files outside of the destinations' folders that may import from one."""
+
 PLACES = ("TablesPlace", "TopicsPlace", "IcebergPlace", "TablesSpec", "TopicsSpec", "IcebergSpec")
 
 
@@ -21,6 +24,7 @@ def test_no_place_outside_of_a_destination_asks_which_one_it_is() -> None:
         f"{path.relative_to(PRODUCT)}:{line}: {what}"
         for path in sorted(PRODUCT.rglob("*.py"))
         if path.relative_to(PRODUCT).parts[:2] not in [("destinations", kind.name) for kind in KINDS]
+        and str(path.relative_to(PRODUCT)) not in ALLOWED
         for line, what in find_questions(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert found == []

@@ -214,14 +214,14 @@ def test_every_failpoint_stands_somewhere_in_the_product() -> None:
             "confluent_kafka",
             re.compile(
                 r"^gobblin_assets/(sources/kafka/(client_messages|confluent|consumer|log_consumer|mark_reader)"
-                r"|destinations/kafka/(lane_producer|mark_reader|topic_admin|write_failures))\.py$"
+                r"|destinations/kafka/(lane_producer|mark_reader|topic_admin|write_failures)|tickets/wire_topics)\.py$"
             ),
         ),
         (
             "urllib3",
             re.compile(
                 r"^gobblin_assets/(cli/service_client|events/(webhook|timed_request)|fs/hdfs/web|fs/s3/(client|connections)"
-                r"|sources/kafka/registry)\.py$"
+                r"|service/spec_executors/simple_rest|sources/kafka/registry)\.py$"
             ),
         ),
         ("asyncssh", re.compile(r"^gobblin_assets/fs/sftp/")),

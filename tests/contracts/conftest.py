@@ -4,12 +4,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.db.tables import metadata
 from gobblin_assets.fs.file_system import FileSystem
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.simulation.database import SimDatabase
 from tests.support import postgres
 from tests.support.commit_log import LogWorld, open_postgres, open_simulated
@@ -17,6 +15,9 @@ from tests.support.database_pool import DatabasePool
 from tests.support.file_systems import ADAPTERS
 from tests.support.hdfs_place import HdfsPlace
 from tests.support.places import PLACES, Place, open_place
+from tests.support.wires import service_database, service_engine
+
+__all__ = ["service_database", "service_engine"]
 
 HDFS = "hdfs"
 
@@ -47,25 +48,6 @@ def emptied_engine(shared_engine: Engine) -> Engine:
     with shared_engine.begin() as connection:
         connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY"))
     return shared_engine
-
-
-@pytest.fixture(scope="session")
-def service_database(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[Engine]:
-    """A service's own database, which is none of an executor."""
-    with postgres.migrated_database(server, database_pool) as name:
-        engine = open_external(server.url(name))
-        schema.upgrade(engine, history=SERVICE_HISTORY)
-        yield engine
-        engine.dispose()
-
-
-@pytest.fixture
-def service_engine(service_database: Engine) -> Engine:
-    """The same, without what ways to executors have left."""
-    with service_database.begin() as connection:
-        for table in ("way_ticket", "way_heartbeat", "way_place"):
-            connection.execute(text(f"DELETE FROM gobblin_service.{table}"))
-    return service_database
 
 
 @pytest.fixture(params=["simulated", "postgres"])

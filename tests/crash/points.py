@@ -90,3 +90,11 @@ OF_A_TICKET = (
     Failpoint.TICKETS_FORGOTTEN,
 )
 """Of whoever sends a ticket, of its executor, and of the process of an attempt: tests/crash/test_tickets.py."""
+
+OF_A_WIRE = (
+    Failpoint.TICKET_RECEIVED,
+    Failpoint.REPORTS_PRODUCED,
+    Failpoint.REPORTS_TOLD,
+    Failpoint.REPORTS_TAKEN,
+)
+"""Of the two ends of a wire over Kafka: tests/crash/test_wires.py."""

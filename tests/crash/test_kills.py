@@ -24,6 +24,7 @@ from tests.crash.points import (
     OF_A_REUSE,
     OF_A_SLOT,
     OF_A_TICKET,
+    OF_A_WIRE,
     OF_CLEANUP,
     OF_EXECUTION,
 )
@@ -62,6 +63,7 @@ def test_every_failpoint_is_killed_somewhere() -> None:
         *(*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING, *OF_A_CAPTURE, *OF_A_REUSE, *OF_A_CONVERSION),
         *(*OF_A_RESCALE, *OF_A_SLOT, *OF_A_LOAD, *OF_A_REPORT, *OF_A_TICKET, *OF_A_FLOW, *OF_A_MOVE),
         *OF_A_FIRE,
+        *OF_A_WIRE,
         *(Failpoint.TOPOLOGY_STORED, Failpoint.PACK_STORED),
         *(Failpoint.EVENTS_SENT, Failpoint.CLAIM_INTENDED, Failpoint.OPEN_SEQUENCE_ENDED),
     }

@@ -122,9 +122,7 @@ def test_more_workers_than_an_executor_has_places_for_are_refused(engine: Engine
         lambda: world.flows.explain(world.person, second),
         lambda: world.flows.create(world.person, second),
     ):
-        with pytest.raises(
-            RejectedError, match=f"{EXECUTOR} runs 1 workers at once, and has 1 of other flows"
-        ) as found:
+        with pytest.raises(RejectedError, match=f"{EXECUTOR} runs 1 worker at once, and has 1 of other flows") as found:
             refused()
         assert found.value.field == "destinations"
         assert "dagster.yaml" in found.value.hint

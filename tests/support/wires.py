@@ -10,17 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
+from gobblin_assets.db import schema
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.db.engine import open_external
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.executor_heartbeat import HeardHeartbeat
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.wires import PostgresWireBook
 from gobblin_assets.service.spec_executors.simple_kafka import SimpleKafkaSpecExecutor
 from gobblin_assets.service.spec_executors.simple_rest import ServiceCertificate, SimpleRESTSpecExecutor
@@ -29,10 +34,31 @@ from gobblin_assets.sources.kafka.confluent import ConfluentCluster
 from gobblin_assets.tickets.kafka_wire import KafkaWire, KafkaWireOptions
 from gobblin_assets.tickets.rest.inbox_api import ServedInbox, make_inbox_api
 from gobblin_assets.tickets.rest.inbox_server import InboxAddress, serve_inbox
+from tests.support import postgres
+from tests.support.database_pool import DatabasePool
 from tests.support.kafka import delete_topics, make_topic
 
 WAIT_S_MAX = 30.0
 _DAY = dt.timedelta(days=1)
+
+
+@pytest.fixture(scope="session")
+def service_database(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[Engine]:
+    """A service's own database, which is none of an executor."""
+    with postgres.migrated_database(server, database_pool) as name:
+        engine = open_external(server.url(name))
+        schema.upgrade(engine, history=SERVICE_HISTORY)
+        yield engine
+        engine.dispose()
+
+
+@pytest.fixture
+def service_engine(service_database: Engine) -> Engine:
+    """The same, without what ways to executors have left."""
+    with service_database.begin() as connection:
+        for table in ("way_ticket", "way_heartbeat", "way_place"):
+            connection.execute(text(f"DELETE FROM gobblin_service.{table}"))
+    return service_database
 
 
 def await_true(is_so: Callable[[], object], what: str) -> None:

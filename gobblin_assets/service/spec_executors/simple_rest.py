@@ -32,9 +32,9 @@ from gobblin_assets.state.tickets import FoundProbe, TicketOutput, TicketReport
 from gobblin_assets.tickets.wire_messages import (
     beat_from_json,
     output_from_json,
-    read_object,
     read_seconds,
     read_uuid,
+    read_wire_object,
     report_from_json,
     write_order,
 )
@@ -60,16 +60,20 @@ class ServiceCertificate:
     ca: str
 
 
+def certificate_variable(executor: str, end: str) -> str:
+    """The variable of the service that names a PEM file for the executor. ``end``: CERTIFICATE, KEY or CA."""
+    return f"GOBBLIN_EXECUTOR_{executor.upper().replace('-', '_').replace('.', '_')}_{end}"
+
+
 def read_certificate(executor: str, environment: Mapping[str, str]) -> ServiceCertificate:
     """RejectedError names the variable that is not set, or whose file is missing."""
-    begin = f"GOBBLIN_EXECUTOR_{executor.upper().replace('-', '_').replace('.', '_')}"
     found = []
     for end, what in (
         ("CERTIFICATE", "the service's certificate"),
         ("KEY", "the key of the service's certificate"),
         ("CA", "the authority of the executor's certificate"),
     ):
-        path = environment.get(variable := f"{begin}_{end}", "")
+        path = environment.get(variable := certificate_variable(executor, end), "")
         if not path or not Path(path).is_file():
             said = f"there is no file {path}" if path else "it is not set"
             raise RejectedError(
@@ -177,13 +181,13 @@ class SimpleRESTSpecExecutor:
         found = self._get(f"/tickets/{ticket_id}/probe").get("probe")
         if found is None:
             return None
-        probe = read_object(found)
+        probe = read_wire_object(found)
         end = probe.get("end")
         return FoundProbe(
             sent_ticket_from_json(probe.get("sent")),
             read_seconds(probe.get("age_s"), "age_s"),
             probe.get("is_claimed") is True,
-            None if end is None else read_object(end),
+            None if end is None else read_wire_object(end),
         )
 
     def give_up(self, ticket_id: TicketId, details: Mapping[str, Any]) -> bool:
@@ -226,7 +230,12 @@ class SimpleRESTSpecExecutor:
         except HTTPError as error:
             if isinstance(error.__context__, ssl.SSLError):
                 raise self._refuse_certificate(error) from None
-            raise OutcomeUnknownError(f"{self._name()} did not answer: {type(error).__name__}: {error}") from None
+            raise OutcomeUnknownError(
+                f"{self._name()} did not answer: {type(error).__name__}: {error}",
+                # In TLS 1.3 the server looks at a client's certificate behind the handshake, and then hangs up.
+                hint="If the executor runs, its --rest-client-ca does not know the service's certificate: look at"
+                f" {certificate_variable(self._executor, 'CERTIFICATE')}.",
+            ) from None
         if answer.headers.get(_EXECUTOR_HEADER) != self._executor:
             raise RejectedError(
                 f"{self._address} is not the inbox of the executor {self._executor}",
@@ -245,7 +254,7 @@ class SimpleRESTSpecExecutor:
             if time.monotonic() > until_s or len(body) > ANSWER_BYTES_MAX:
                 raise OutcomeUnknownError(f"{self._name()} did not end its answer in {WHOLE_S:g} s")
         try:
-            return read_object(json.loads(body))
+            return read_wire_object(json.loads(body))
         except (ValueError, RecursionError):
             raise OutcomeUnknownError(
                 f"{self._name()} gave an answer that is no JSON, status {answer.status}"
@@ -255,7 +264,8 @@ class SimpleRESTSpecExecutor:
         return RejectedError(
             f"{self._name()} and the service do not accept each other's certificates: {str(error)[:300]}",
             field=f"executors.{self._executor}",
-            hint="Look at GOBBLIN_EXECUTOR_…_CERTIFICATE, _KEY and _CA, and at the name in the executor's certificate.",
+            hint=f"Look at {certificate_variable(self._executor, 'CA')}, …_CERTIFICATE and …_KEY, and at the names"
+            " that the executor's certificate has.",
         )
 
     def _judge(self, status: int, said: Mapping[str, Any]) -> GobblinError:

@@ -25,9 +25,9 @@ from gobblin_assets.tickets.wire_messages import (
     beat_to_json,
     output_to_json,
     read_number,
-    read_object,
     read_order,
     read_uuid,
+    read_wire_object,
     report_to_json,
 )
 
@@ -136,7 +136,7 @@ def _take_ticket(inbox: ServedInbox, request: Request, body: bytes) -> _Answer:
 
 def _list_reports(inbox: ServedInbox, _request: Request, body: bytes) -> _Answer:
     asked = _read_json(body)
-    known = read_object(asked.get("after"))
+    known = read_wire_object(asked.get("after"))
     if len(known) > IDS_MAX:
         raise RejectedError(f"expected at most {IDS_MAX} tickets, found {len(known)}", field="after", hint="Ask twice.")
     after = {TicketId(read_uuid(each, "after")): _read_place(place) for each, place in known.items()}
@@ -164,7 +164,7 @@ def _withdraw(inbox: ServedInbox, request: Request, body: bytes) -> _Answer:
 
 
 def _give_up(inbox: ServedInbox, request: Request, body: bytes) -> _Answer:
-    details = read_object(_read_json(body).get("details"))
+    details = read_wire_object(_read_json(body).get("details"))
     return {"is_ended": inbox.tickets.give_up(_read_path(request), details)}
 
 
@@ -188,7 +188,7 @@ def _tell_health(inbox: ServedInbox, _request: Request, _body: bytes) -> _Answer
 
 def _read_json(body: bytes) -> Mapping[str, Any]:
     try:
-        return read_object(json.loads(body))
+        return read_wire_object(json.loads(body))
     except (ValueError, RecursionError):
         raise RejectedError("expected JSON", field="body", hint="Send an object.") from None
 

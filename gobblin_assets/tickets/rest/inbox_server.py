@@ -32,7 +32,7 @@ class InboxAddress:
     client_ca: Path
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_rest_address(text: str) -> tuple[str, int]:
     """RejectedError: it is no HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or "/" in text or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
