@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine
-
-from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.notices import Channel, NoticeListener
 from gobblin_assets.errors import ConflictError
@@ -24,7 +21,7 @@ from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.postgres.history import prepare_schema
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
 from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
@@ -89,7 +86,7 @@ def open_service(
     engine = connect(settings, say)
     logs = PostgresTicketLogs(engine, environment)
     try:
-        _check_schema(engine, settings, say)
+        prepare_schema(engine, say, upgrades=settings.database_url is None)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
         schedules = PostgresScheduleStore(engine)
         catalog = FlowCatalog(store)
@@ -134,20 +131,6 @@ def open_service(
     finally:
         logs.close()
         engine.dispose()
-
-
-def _check_schema(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
-    """Nodes of this release run beside those of the next one, whose migrations only add."""
-    status = schema.read_version(engine, SERVICE_HISTORY)
-    if schema.is_next(status):
-        say(
-            f"The schema {SERVICE_HISTORY.schema!r} is at version {status.current}, the next one after this package's"
-            f" {status.head}: upgrade the package."
-        )
-    elif settings.database_url is None:
-        schema.upgrade(engine, say, SERVICE_HISTORY)
-    elif status.relation is not schema.SchemaRelation.CURRENT:
-        raise schema.refusal(status, SERVICE_HISTORY)
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:
