@@ -12,6 +12,7 @@ from typing import Final
 
 DATABASE_URL_VARIABLE = "GOBBLIN_DATABASE_URL"
 HOME_VARIABLE = "GOBBLIN_HOME"
+DAGSTER_URL_VARIABLE = "GOBBLIN_DAGSTER_URL"
 
 UNASKED_VARIABLES: Final = ("PGSERVICE", "PGTZ", "PGDATESTYLE", "PGGEQO")
 
@@ -21,14 +22,15 @@ class Settings:
     """The settings. ``home`` holds the embedded Postgres, the warm Spark server's files and discovery states.
 
     ``database_url`` is None for the embedded Postgres; else a SQLAlchemy URL of an external server (its schema is
-    upgraded only on request).
+    upgraded only on request). ``dagster_url``: where Dagster's storage is; None: beside the log.
     """
 
     home: Path
     database_url: str | None = None
+    dagster_url: str | None = None
 
     def __repr__(self) -> str:
-        """Without the URL, which may carry a password."""
+        """Without the URLs, which may carry passwords."""
         return f"Settings(home={str(self.home)!r}, database={'given' if self.database_url else 'embedded'})"
 
     def discovery_path(self, job: str) -> Path:
@@ -56,10 +58,10 @@ def make_home(home: Path) -> None:
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """Read ``GOBBLIN_HOME`` (default ``.gobblin`` in the working directory) and ``GOBBLIN_DATABASE_URL``."""
+    """Read ``GOBBLIN_HOME`` (default ``.gobblin`` in the working directory) and the URLs of its databases."""
     variables = os.environ if environment is None else environment
     home = Path(variables.get(HOME_VARIABLE) or ".gobblin").expanduser().absolute()
-    return Settings(home=home, database_url=variables.get(DATABASE_URL_VARIABLE) or None)
+    return Settings(home, variables.get(DATABASE_URL_VARIABLE) or None, variables.get(DAGSTER_URL_VARIABLE) or None)
 
 
 def forget_unasked_variables(environment: MutableMapping[str, str]) -> None:

@@ -26,6 +26,13 @@ class ServiceClient:
             raise SystemExit(f"{method} {path}: {answer.status} {answer.data.decode()}")
         return json.loads(answer.data) if answer.data else None
 
+    def is_answered(self) -> bool:
+        """Whether the service is up."""
+        try:
+            return self._pool.request("GET", f"{self._url}/api/v1/health").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
     def wait(self, path: str, say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """The flow's last execution, once it has ended; ``say`` gets each change of it."""
         until, shown = time.monotonic() + WAIT_S_MAX, ""

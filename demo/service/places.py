@@ -1,6 +1,7 @@
 """Where the demo of the service keeps its files, its topology, and the environment of its processes."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -64,8 +65,10 @@ _EXECUTORS: Final = {
 }
 
 
-def write_topology() -> None:
-    TOPOLOGY.write_text(yaml.safe_dump({"nodes": _NODES, "executors": _EXECUTORS}, sort_keys=False), encoding="utf-8")
+def write_topology(executors: Mapping[str, object] = _EXECUTORS) -> None:
+    TOPOLOGY.write_text(
+        yaml.safe_dump({"nodes": _NODES, "executors": dict(executors)}, sort_keys=False), encoding="utf-8"
+    )
 
 
 def apply_environment(log: EmbeddedServer, source: EmbeddedServer, brokers: dict[str, str]) -> None:

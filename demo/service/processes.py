@@ -1,65 +1,48 @@
 """The processes of the demo: the service, and executors, which are killed with all that they started."""
 
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from demo.server_process import run_guarded, serve
+from demo.service.machines import Machine
 from demo.service.places import DEMO, TOPOLOGY, child_environment
 from demo.stage import console
 
 _CLAIM_TTL_S: Final = 5
-
-Executor = subprocess.Popen[bytes]
+_PROGRAM: Final = (sys.executable, "-m", "gobblin_assets.cli")
 
 
 @contextmanager
 def serving(port: int | None) -> Iterator[int]:
     """The service on a port; None: on a free one."""
 
-    def command(free: int) -> list[str]:
-        chosen = str(free if port is None else port)
-        words = ["service", "serve", "--topology", str(TOPOLOGY), "--port", chosen, "--no-auth"]
-        return [sys.executable, "-m", "gobblin_assets.cli", *words]
+    def command(chosen: int) -> list[str]:
+        return [*_PROGRAM, *serve_words(chosen)]
 
     if port is not None:
-        console.print(f"[cyan]$ gobblin-assets {' '.join(command(port)[3:])}[/cyan]")
+        console.print(f"[cyan]$ gobblin-assets {' '.join(serve_words(port))}[/cyan]")
         with run_guarded(command(port), DEMO / "service.log", child_environment()):
             yield port
         return
     with serve(command, DEMO / "service.log", child_environment()) as found:
-        console.print(f"[cyan]$ gobblin-assets {' '.join(command(found)[3:])}[/cyan]")
+        console.print(f"[cyan]$ gobblin-assets {' '.join(serve_words(found))}[/cyan]")
         yield found
 
 
-@contextmanager
-def executing(name: str, number: int, failpoint: str = "") -> Iterator[Executor]:
-    """The executor of a name. ``number``: of its log."""
-    words = ["executor", "serve", "--name", name, "--claim-ttl", str(_CLAIM_TTL_S)]
-    shown = f"GOBBLIN_FAILPOINT={failpoint} " if failpoint else ""
-    console.print(f"[cyan]$ {shown}gobblin-assets {' '.join(words)}[/cyan]")
-    environment = child_environment() | ({"GOBBLIN_FAILPOINT": failpoint} if failpoint else {})
-    command = [sys.executable, "-m", "gobblin_assets.cli", *words]
-    with run_guarded(command, DEMO / f"{name}-{number}.log", environment) as process:
-        yield process
+def serve_words(port: int) -> list[str]:
+    return ["service", "serve", "--topology", str(TOPOLOGY), "--port", str(port), "--no-auth"]
 
 
-def kill_all(executor: Executor) -> int:
-    """SIGKILL to the executor and to the processes that it started, as if their machine lost its power.
-
-    Returns how many they were.
-    """
-    executor.send_signal(signal.SIGSTOP)
-    children = list_children(executor.pid)
-    for pid in (*children, executor.pid):
-        os.kill(pid, signal.SIGKILL)
-    return len(children) + 1
+def make_executor(name: str, *options: str, failpoint: str = "", database_url: str = "") -> Machine:
+    """The executor of a name, of the technology ``process``. ``database_url``: of its log; empty: the home's."""
+    words = ["executor", "serve", "--name", name, "--claim-ttl", str(_CLAIM_TTL_S), *options]
+    more = {"GOBBLIN_FAILPOINT": failpoint, "GOBBLIN_DATABASE_URL": database_url}
+    given = {variable: value for variable, value in more.items() if value}
+    return make_machine(f"{name}-failing" if failpoint else name, words, given)
 
 
-def list_children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607  fixed words
-    return [int(each) for each in found.stdout.split()]
+def make_machine(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) -> Machine:
+    """A machine that runs a command of the command line. ``more``: variables that its command is shown with."""
+    return Machine(name, _PROGRAM, words, child_environment(), more or {}, DEMO)

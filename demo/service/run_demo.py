@@ -6,7 +6,6 @@ and its executors stay up, with their pages, until Ctrl-C.
 
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,15 +17,16 @@ from typing import Any, Final
 from rich.table import Table
 
 from demo.flights_source import let_arrive, load_source
-from demo.kafka.broker import COORDINATES, start_broker
+from demo.kafka.broker import COORDINATES, KafkaBroker, start_broker
 from demo.kafka.jars import resolve_jars
 from demo.kafka.places import quicken_java
 from demo.logical_cluster import start_logical
 from demo.places import CLONE
 from demo.service.client import ServiceClient
 from demo.service.flows import CHANGES, FLIGHTS, WEATHER, copy_of, path_of
+from demo.service.machines import Machine
 from demo.service.places import DEMO, HOME, LAKE, MIRROR, SOURCE_HOME, WAREHOUSE, apply_environment, write_topology
-from demo.service.processes import executing, kill_all, serving
+from demo.service.processes import make_executor, serving
 from demo.service.proof import (
     are_equal,
     compare_changes,
@@ -98,13 +98,23 @@ def start_anew() -> None:
         folder.mkdir(parents=True)
 
 
-def open_stage(stack: ExitStack, port: int | None) -> tuple[Stage, int]:
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The servers: of the log, of the tables, of the topics by connection; and the producer of a topic."""
+
+    log: EmbeddedServer
+    source: EmbeddedServer
+    brokers: Mapping[str, KafkaBroker]
+    stations: WeatherStations
+
+
+def open_sources(stack: ExitStack) -> Sources:
     resolve_jars("kafka", COORDINATES, say=console.print)
     brokers = {}
     for name in ("edge", "office"):
         broker = start_broker(DEMO / name)
         stack.callback(broker.kill)  # its data is not needed again
-        brokers[name] = broker.bootstrap
+        brokers[name] = broker
     log = embedded.start(HOME, console.print)
     stack.callback(embedded.stop, HOME)
     source = start_logical(SOURCE_HOME)
@@ -112,10 +122,15 @@ def open_stage(stack: ExitStack, port: int | None) -> tuple[Stage, int]:
     load_source(source)
     publish_changes(source)
     say_counts("at the source", count_source(source))
-    apply_environment(log, source, brokers)
+    apply_environment(log, source, {name: broker.bootstrap for name, broker in brokers.items()})
+    return Sources(log, source, brokers, WeatherStations(source, brokers["edge"].bootstrap))
+
+
+def open_stage(stack: ExitStack, port: int | None) -> tuple[Stage, int]:
+    sources = open_sources(stack)
     write_topology()
     found = stack.enter_context(serving(port))
-    return Stage(source, WeatherStations(source, brokers["edge"]), ServiceClient(f"http://127.0.0.1:{found}")), found
+    return Stage(sources.source, sources.stations, ServiceClient(f"http://127.0.0.1:{found}")), found
 
 
 def play(stage: Stage) -> bool:
@@ -123,8 +138,9 @@ def play(stage: Stage) -> bool:
     with ExitStack() as machines:
         with act("Act 1: four flows are explained, made, and run"):
             say_sent(stage.stations.send(1, 10))
-            runs = machines.enter_context(executing(RUNS, 1))
-            followers = {name: machines.enter_context(executing(name, 1)) for name in FOLLOWERS}
+            executors = {name: make_executor(name) for name in (RUNS, *FOLLOWERS)}
+            for executor in executors.values():
+                begin(executor, machines)
             for config in (FLIGHTS, WEATHER, CHANGES):
                 make(client, config)
             require(client.wait(path_of(FLIGHTS), say_status), "COMPLETE")
@@ -137,17 +153,16 @@ def play(stage: Stage) -> bool:
             let_arrive(stage.source, 11, 12)
             say_sent(stage.stations.send(11, 12))
             console.print(f"changed at the source: {change_tables(stage.source)}")
-            for name, process in followers.items():
-                say_kill(name, kill_all(process))
-            runs.send_signal(signal.SIGTERM)
+            for executor in executors.values():
+                executor.kill()
             client.ask("POST", f"{path_of(FLIGHTS)}:run")
-            with executing(RUNS, 2, FAILPOINT) as second:
-                wait_for_wreck(stage.job_of(FLIGHTS))
-                say_kill(RUNS, kill_all(second))
+            wreck = make_executor(RUNS, failpoint=FAILPOINT)
+            begin(wreck, machines)
+            wait_for_wreck(stage.job_of(FLIGHTS))
+            wreck.kill()
         with act("Act 3: other executors take the tickets over, complete what is open, and go on"):
-            machines.enter_context(executing(RUNS, 3))
-            for name in FOLLOWERS:
-                machines.enter_context(executing(name, 2))
+            for executor in executors.values():
+                executor.start()
             require(client.wait(path_of(FLIGHTS), say_status), "COMPLETE")
             client.ask("POST", f"{path_of(mirror)}:run")
             require(client.wait(path_of(mirror), say_status), "COMPLETE")
@@ -158,6 +173,11 @@ def play(stage: Stage) -> bool:
             show_jobs(client, FLIGHTS, mirror, WEATHER, CHANGES)
         with act("Act 4: the proof"):
             return prove(stage)
+
+
+def begin(machine: Machine, machines: ExitStack) -> None:
+    machines.callback(machine.close)
+    machine.start()
 
 
 def make(client: ServiceClient, config: Mapping[str, Any]) -> None:
@@ -192,10 +212,6 @@ def wait_until(
 
 def say_sent(records: int) -> None:
     console.print(f"sent to the broker at the edge: {records:,} records")
-
-
-def say_kill(executor: str, processes: int) -> None:
-    console.print(f"[red]killed: the executor {executor}, {processes} processes (SIGKILL)[/red]")
 
 
 def say_status(status: dict[str, Any]) -> None:
@@ -234,7 +250,7 @@ def prove(stage: Stage) -> bool:
 def keep_up(port: int) -> None:
     with ExitStack() as machines:
         for name in (RUNS, *FOLLOWERS):
-            machines.enter_context(executing(name, 4))
+            begin(make_executor(name), machines)
         console.print(
             f"The pages: http://localhost:{port}/      the interface: http://localhost:{port}/api/v1/openapi.json"
         )

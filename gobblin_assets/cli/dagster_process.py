@@ -1,38 +1,55 @@
 """The command that becomes Dagster, after it has checked the port and the job files that `dagster dev` needs."""
 
 import errno
+import json
 import os
 import runpy
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from gobblin_assets.cli.answering import answer_beside
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.reporting import report_what_waits
-from gobblin_assets.dagster.instance import prepare_instance
+from gobblin_assets.dagster.daemon_lock import hold_daemon_lock
+from gobblin_assets.dagster.instance import URL_VARIABLE, prepare_instance
+from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import GobblinError, RejectedError
-from gobblin_assets.settings import read_settings
+from gobblin_assets.model.job_ticket import require_executor_name
+from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.spec.job_files import JOBS_VARIABLE, describe_missing_files, list_job_files, read_job_files
 
 _LOCATION = "gobblin_assets.definitions"
+_RUNNER_LOCATION = "gobblin_assets.dagster.runner_location"
+_WORKSPACE = "executor_workspace.yaml"
 _JOB_FILES = "job files"
 
 
 @click.command(context_settings={"ignore_unknown_options": True}, epilog=example("dagster dev -p 3000"))
+@click.option("--executor", help="Run the tickets that services send to the executor of this name.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def dagster(arguments: Sequence[str]) -> None:
+def dagster(executor: str | None, arguments: Sequence[str]) -> None:
     """Run `dagster` on the instance of GOBBLIN_HOME, made if missing: gobblin-assets dagster dev -p 3000.
 
     `dev` shows the jobs that GOBBLIN_JOBS names, unless an option or a file of the working directory says what to load.
+    With --executor it also has the code location that runs a service's tickets, and runs `dev` if nothing else is said.
     """
-    if arguments[:1] == ("dev",):
-        if not _says_what_to_load(arguments):
-            arguments = [*arguments, "-m", _LOCATION]
+    arguments = [*arguments]
+    if executor is not None:
+        os.environ[EXECUTOR_VARIABLE] = require_executor_name(executor, field="--executor")
+        arguments = arguments or ["dev"]
+    if arguments[:1] == ["dev"]:
+        if executor is not None:
+            arguments += ["-w", str(_write_workspace(has_jobs=_has_job_files()))]
+        elif not _says_what_to_load(arguments):
+            arguments += ["-m", _LOCATION]
         _require_free_port(
             _find_option(arguments, "-h", "--host") or "127.0.0.1", _find_option(arguments, "-p", "--port")
         )
@@ -40,12 +57,45 @@ def dagster(arguments: Sequence[str]) -> None:
     settings = read_settings()
     os.environ.update(prepare_instance(settings, say))
     say(f"DAGSTER_HOME={os.environ['DAGSTER_HOME']}")
+    if _has_daemon(arguments):
+        hold_daemon_lock(os.environ[URL_VARIABLE], _end_dagster, threading.Event().wait)
     _report_what_waits()
     if settings.database_url is None:
         supervise(settings.home, say)
+    if executor is not None and _has_daemon(arguments):
+        answer_beside(executor, say)
     # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.
     sys.argv = ["dagster", *arguments]
     runpy.run_module("dagster", run_name="__main__", alter_sys=True)
+
+
+def _has_job_files() -> bool:
+    return bool(list_job_files(os.environ, Path.cwd()))
+
+
+def _write_workspace(*, has_jobs: bool) -> Path:
+    """The file that names the code locations of an executor to Dagster."""
+    named = {"runner": _RUNNER_LOCATION, **({"jobs": _LOCATION} if has_jobs else {})}
+    locations = [{"python_module": {"module_name": module, "location_name": name}} for name, module in named.items()]
+    path = read_settings().home / _WORKSPACE
+    try:
+        make_home(path.parent)
+        path.write_text(json.dumps({"load_from": locations}), encoding="utf-8")
+    except OSError as error:
+        raise RejectedError(
+            f"{path} can't be written: {error.strerror}", field="home", hint="Make its folder writable."
+        ) from error
+    return path
+
+
+def _has_daemon(arguments: Sequence[str]) -> bool:
+    return list(arguments[:1]) == ["dev"] and "--help" not in arguments
+
+
+def _end_dagster(said: str) -> None:
+    """As a person ends it who types Ctrl+C: its own processes end with it."""
+    say(f"error: {said}")
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _says_what_to_load(arguments: Sequence[str]) -> bool:

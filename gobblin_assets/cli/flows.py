@@ -269,6 +269,18 @@ def cancel(group: str, name: str, execution_id: int, url: str | None, as_json: b
     _show_status(answer, as_json=as_json)
 
 
+@flow.command("resume-execution", epilog=example("service flow resume-execution sales orders 17"))
+@_group
+@_name
+@click.argument("execution_id", type=click.IntRange(min=1))
+@_url
+@json_option
+def resume_execution(group: str, name: str, execution_id: int, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
+    """Run what an execution has left that failed or was cancelled."""
+    answer = open_client(url).post_once(f"{flow_path(group, name)}/executions/{execution_id}:resume")
+    _show_status(answer, as_json=as_json)
+
+
 def _do(url: str | None, group: str, name: str, verb: str) -> None:
     _show_flow(open_client(url).post(f"{flow_path(group, name)}:{verb}"), as_json=False)
 

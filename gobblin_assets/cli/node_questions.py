@@ -43,16 +43,30 @@ def reached_executors() -> None:
 @click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
 @json_option
 def list_executors(url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
-    """List the executors that you may use: what they can do, and which nodes they reach."""
+    """List the executors that you may use: how they are, what they can do, and which nodes they reach."""
     found = open_client(url).get("/executors")
     if as_json:
         print_json(found)
         return
     rows = [
-        (each["name"], each["technology"], ", ".join(each["capabilities"]), ", ".join(each["nodes"]), each["cost"])
+        (
+            *(each["name"], each["technology"], *_list_health(each["health"])),
+            *(", ".join(each["usable"]), ", ".join(each["nodes"]), each["cost"]),
+        )
         for each in found
     ]
-    print_table("executors", ("executor", "technology", "can do", "reaches", "cost"), rows)
+    shown = ("state", "heard", "slots", "inbox", "release")
+    print_table("executors", ("executor", "technology", *shown, "can do", "reaches", "cost"), rows)
+    for each in found:
+        for said in each["lacks"]:
+            say(said)
+
+
+def _list_health(health: Mapping[str, Any]) -> tuple[object, ...]:
+    if health["heard_ago_s"] is None:
+        return health["state"], None, None, None, None
+    slots = f"{health['working']} of {health['slots']}"
+    return health["state"], f"{health['heard_ago_s']:.0f} s ago", slots, health["inbox"], health["release"]
 
 
 @node.command("suggest", epilog=example("service node suggest shop --table public.orders"))

@@ -18,10 +18,9 @@ from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
 from gobblin_assets.cli.selections import datasets_option, find_named
 from gobblin_assets.dagster.dead_runs import report_ended_runs
+from gobblin_assets.dagster.environment import layout_of_found
 from gobblin_assets.dagster.factory import build_reported_job
 from gobblin_assets.dagster.instance import Instance, find_instance
-from gobblin_assets.dagster.layout import JobLayout, build_layout
-from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.published_checks import find_unreported, load_latest
 from gobblin_assets.dagster.reported_runs import ReportedJob
 from gobblin_assets.dagster.reporter import report_job
@@ -54,7 +53,7 @@ def report(job_file: Path, datasets: Sequence[str], with_reported: bool, as_json
     job = read_any_job_file(job_file)
     specs = program_of(job).read_datasets(job)
     urns = set(find_named(JobName(job.job), specs, datasets))
-    layout = layout_of(job, specs)
+    layout = layout_of_found(job, specs)
     with open_log(say) as log, require_instance() as instance:
         latest = [each for each in load_latest(log.stores, layout) if each.urn in urns]
         wanted = latest if with_reported else find_unreported(layout, latest, instance)
@@ -157,13 +156,8 @@ def report_what_waits(jobs: Iterable[JobOptions]) -> None:
                     say(f"{name}: not all is reported to Dagster yet: {error}")
 
 
-def layout_of(job: JobOptions, datasets: Datasets) -> JobLayout:
-    """The job as it lies in Dagster."""
-    return build_layout(job, program_of(job).as_assets(job, datasets), GobblinTranslator())
-
-
 def _reported_job(job: JobOptions, datasets: Datasets) -> ReportedJob:
-    return build_reported_job(layout_of(job, datasets))
+    return build_reported_job(layout_of_found(job, datasets))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Final
 import dagster as dg
 
 from gobblin_assets.dagster.factory import build_gobblin_layout
-from gobblin_assets.dagster.layout import JobLayout
+from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.naming import GobblinTranslator
 from gobblin_assets.dagster.ports import connection_key
 from gobblin_assets.dagster.resources import gobblin_resources
@@ -22,6 +22,7 @@ from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.sources.environment import find_shown_kind
 from gobblin_assets.spark.spark_settings import CONF_SEPARATOR, CONF_VARIABLE, parse_conf
 from gobblin_assets.spec.job_options import JobOptions
+from gobblin_assets.spec.selection import Datasets
 
 MASTER_VARIABLE: Final = "GOBBLIN_SPARK_MASTER"
 REMOTE_VARIABLE: Final = "GOBBLIN_SPARK_REMOTE"
@@ -61,6 +62,12 @@ def layout_from_environment(
     variables = os.environ if environment is None else environment
     discovered, database = program_of(job).find_discovered(job), find_database(job, variables)
     return build_gobblin_layout(job, discovered=discovered, translator=translator, database=database)
+
+
+def layout_of_found(job: JobOptions, datasets: Datasets) -> JobLayout:
+    """The layout of a job with the datasets that its program has read. Nothing connects."""
+    declared = program_of(job).as_assets(job, datasets)
+    return build_layout(job, declared, GobblinTranslator(), database=find_database(job, os.environ))
 
 
 def _the_same(connection: SourceConnectionResource) -> SourceConnectionResource:

@@ -11,16 +11,17 @@ import dagster as dg
 import psycopg2
 from psycopg2.extensions import make_dsn, parse_dsn
 from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from gobblin_assets.db import embedded
 from gobblin_assets.db.libpq import NEUTRAL, neutral_parameters
 from gobblin_assets.errors import RejectedError, RetryableError
-from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, make_home
+from gobblin_assets.settings import DAGSTER_URL_VARIABLE, DATABASE_URL_VARIABLE, Settings, make_home
 
 Instance = dg.DagsterInstance
 
 DATABASE: Final = "dagster"
-URL_VARIABLE: Final = "GOBBLIN_DAGSTER_URL"
+URL_VARIABLE: Final = DAGSTER_URL_VARIABLE
 HOME_VARIABLE: Final = "DAGSTER_HOME"
 
 _DRIVER: Final = "postgresql+psycopg2"
@@ -55,7 +56,7 @@ def find_instance(
 ) -> dg.DagsterInstance | None:
     """The instance for reports from outside Dagster: the one of DAGSTER_HOME, else the home's.
 
-    The home's instance is made if missing, except in an external database: None if it was not made there.
+    The home's instance is made if missing, except in the database of an external log: None if it was not made there.
 
     Raises:
         RejectedError: DAGSTER_HOME names a folder that can't be opened.
@@ -73,7 +74,8 @@ def find_instance(
                 hint="Correct it, or unset it.",
             ) from error
         return instance
-    if settings.database_url is not None and not (settings.home / _FOLDER / _CONFIGURATION).exists():
+    is_external = settings.database_url is not None and settings.dagster_url is None
+    if is_external and not (settings.home / _FOLDER / _CONFIGURATION).exists():
         return None
     variables = prepare_instance(settings, say)
     try:
@@ -90,22 +92,31 @@ def find_instance(
 
 
 def storage_url(settings: Settings, say: Callable[[str], None]) -> str:
-    """Dagster's storage: a database of its own in the embedded server, else the database of the commit log.
+    """Dagster's storage: what GOBBLIN_DAGSTER_URL names; else a database of its own in the embedded server, or the
+    database of the commit log.
 
-    There Dagster's tables lie in the schema ``public``, and ours in ``gobblin``.
+    There Dagster's tables lie in the schema ``public``, and ours in ``gobblin``. RejectedError for a URL that is not
+    one of Postgres.
     """
+    if settings.dagster_url is not None:
+        return _with_driver(_read_url(settings.dagster_url, URL_VARIABLE))
     if settings.database_url is None:
         server = embedded.start(settings.home, say)
         embedded.create_database(server, DATABASE)
         return _with_driver(make_url(server.url(DATABASE)))
-    url = make_url(settings.database_url)
+    return _with_driver(_read_url(settings.database_url, DATABASE_URL_VARIABLE))
+
+
+def _read_url(text: str, variable: str) -> URL:
+    hint = "Set it to postgresql://user:password@host:5432/database."
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        # Without its cause: it repeats the text, which may hold a password.
+        raise RejectedError("expected a Postgres URL, found none", field=variable, hint=hint) from None
     if url.get_backend_name() not in {"postgresql", "postgres"}:
-        raise RejectedError(
-            f"expected a Postgres URL, found the dialect {url.drivername!r}",
-            field=DATABASE_URL_VARIABLE,
-            hint="Set it to postgresql://user:password@host:5432/database.",
-        )
-    return _with_driver(url)
+        raise RejectedError(f"expected a Postgres URL, found the dialect {url.drivername!r}", field=variable, hint=hint)
+    return url
 
 
 def _with_driver(url: URL) -> str:

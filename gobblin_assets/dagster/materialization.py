@@ -44,7 +44,7 @@ from gobblin_assets.run.runner import run_request, stream_request
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.run.streaming import SeldomAgain
 from gobblin_assets.spec.job_parsing import find_datasets
-from gobblin_assets.spec.selection import Selection
+from gobblin_assets.spec.selection import Datasets, Selection
 
 _PAGES_READ_MAX: Final = 1_000
 
@@ -174,12 +174,9 @@ def materialize_selection(
             return
         if config.stream_s is not None:
             report = _follow(request, events, stop, config.stream_s)
+            _log_unpublished(report, events)
         else:
-            with _open_ports(context, layout, events=events) as ports:
-                report = run_request(request, ports)
-        for dataset in report.datasets:
-            if dataset.publication is None:
-                _log_unpublished(context, events, dataset)
+            report = run_logged(request, events)
     except GobblinError as error:
         if stop.is_made:
             raise dg.DagsterExecutionInterruptedError from error
@@ -190,6 +187,25 @@ def materialize_selection(
     outcome = decide_failed(failed, good_count=len(report.datasets) - len(failed), retry_number=context.retry_number)
     if outcome is not None:
         raise outcome
+
+
+def run_logged(
+    request: RunRequest,
+    events: EventLog,
+    datasets: Datasets | None = None,
+    hear: Callable[[DatasetReport], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> RunReport:
+    """Run the request by the resources of the Dagster run, which gets the events. Raises as ``run_request``.
+
+    ``datasets``: the job's, as its program reads them; None: those of the layout. ``hear`` gets each publication in
+    place of ``events``, to which it passes it on. ``say`` None: lines go to the run's log, gathered.
+    """
+    opened = _open_ports(events.context, events.layout, say, events=events, datasets=datasets, on_publication=hear)
+    with opened as ports:
+        report = run_request(request, ports)
+    _log_unpublished(report, events)
+    return report
 
 
 def _follow(request: RunRequest, events: EventLog, stop: StopRequest, stream_s: float) -> RunReport:
@@ -229,8 +245,13 @@ def _open_ports(
     say: Callable[[str], None] | None = None,
     *,
     events: EventLog,
+    datasets: Datasets | None = None,
+    on_publication: Callable[[DatasetReport], None] | None = None,
 ) -> Iterator[RunPorts]:
-    """``say`` None: lines go to the run's log, gathered where there are many."""
+    """``say`` None: lines go to the run's log, gathered where there are many.
+
+    ``datasets`` None: those of the layout; ``on_publication`` None: ``events`` alone get what is published.
+    """
     file_systems: FileSystems = getattr(context.resources, FILE_SYSTEMS_KEY)
     engine: Engine = getattr(context.resources, SPARK_KEY)
     source = layout.source
@@ -240,11 +261,11 @@ def _open_ports(
     say = say or progress
     opened = layout.program.open_run(
         layout.job,
-        layout.datasets,
+        layout.datasets if datasets is None else datasets,
         lambda: AnnouncedEngine(engine, context.log.info),
         getattr(context.resources, STORES_KEY),
         say,
-        events.log_publication,
+        on_publication or events.log_publication,
         RunResources(file_systems.open, connection),
     )
     try:
@@ -303,7 +324,9 @@ def _leave_out_published(context: _Context, layout: JobLayout, selection: Select
     return {urn: partitions for urn, partitions in left.items() if partitions}
 
 
-def _log_unpublished(context: _Context, events: EventLog, report: DatasetReport) -> None:
-    events.log_checks(report)
-    for note in report.notes:
-        context.log.info("%s [%s]: %s", report.urn, report.partition, note)
+def _log_unpublished(report: RunReport, events: EventLog) -> None:
+    for dataset in report.datasets:
+        if dataset.publication is None:
+            events.log_checks(dataset)
+            for note in dataset.notes:
+                events.context.log.info("%s [%s]: %s", dataset.urn, dataset.partition, note)

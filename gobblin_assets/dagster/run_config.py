@@ -20,6 +20,8 @@ from gobblin_assets.spec.source_kind import kind_of
 MODE_TAG: Final = "gobblin/mode"
 ASKED_AGAIN_TAG: Final = "gobblin/asked_again"
 """Of the runs that a job's own sensors ask for, and ask for again as long as their datasets are not published."""
+SINK_TAG: Final = "gobblin/sink"
+"""Of workers of a sink; its value is the job. A limit on concurrent runs with this tag leaves slots to other runs."""
 CONFIRM_DELETES_TAG: Final = "gobblin/confirm_deletes"
 
 # A schedule, sensor or condition launched a run with one of these tags. A person's backfill has none of them.

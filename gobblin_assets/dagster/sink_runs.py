@@ -22,7 +22,7 @@ from gobblin_assets.jobs.ingest.engine_port import Engine
 from gobblin_assets.jobs.programs import RunResources
 from gobblin_assets.jobs.sink.alike_workers import await_alike
 from gobblin_assets.jobs.sink.catching_up import plan_catching_up
-from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connection, open_worker
+from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connection, open_worker, work_beside_others
 from gobblin_assets.jobs.sink.sink_rules import check_sink_dataset, check_sink_job, is_one_stream
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.urn import DatasetUrn
@@ -66,13 +66,9 @@ def work_on_sink(
     progress = ProgressLog(context.log.info)
     wait = wait_until_over(stop, config.sink_s or 0.0)
     with closing(progress), heed_stop_signals(say_nothing, stop):
-        if await_alike(job, specs, stores, wait, progress):
-            with open_worker(
-                *(job, specs, stores, wait, progress, engine),
-                resources=resources,
-                dagster_run_id=context.run.run_id,
-            ) as worker:
-                worker.run()
+        work_beside_others(
+            *(job, specs, stores, wait, progress, engine), resources=resources, dagster_run_id=context.run.run_id
+        )
 
 
 def catch_up(context: dg.AssetExecutionContext, layout: JobLayout, config: GobblinRunConfig, stop: StopRequest) -> None:

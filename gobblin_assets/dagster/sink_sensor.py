@@ -15,6 +15,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from gobblin_assets.dagster.dead_runs import LAPSED_PER_TICK_MAX
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.ports import STORES_KEY, connection_key
+from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.dagster.sensor_ticks import (
     INTERVAL_S,
     TRIES_READ_MAX,
@@ -23,17 +24,14 @@ from gobblin_assets.dagster.sensor_ticks import (
     find_ended_at,
     in_one_line,
 )
-from gobblin_assets.dagster.sink_reports import observe, report_healed, report_sink_checks, report_windows
 from gobblin_assets.dagster.sink_sight import SinkSight, look_at_sink
+from gobblin_assets.dagster.sink_telling import tell_of_sink
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_spec import JobSpec
 from gobblin_assets.state.sinks import SinkWorkerRow
-
-SINK_TAG: Final = "gobblin/sink"
-"""Its value is the job. A limit on concurrent runs with this tag leaves slots to other runs."""
 
 ROUND_TAG: Final = "gobblin/sink_round"
 """Runs that one tick asked for."""
@@ -79,11 +77,7 @@ def build_sink_sensor(layout: JobLayout, jobs: Sequence[UnresolvedAssetJobDefini
         except GobblinError as error:
             return dg.SensorResult(skip_reason=in_one_line(error))
         try:
-            # Before the windows: a window that passes would hide an earlier one that still fails.
-            report_healed(layout, context.instance, sight)
-            count = report_windows(layout, stores, context.instance, sight)
-            observe(layout, stores, context.instance, sight)
-            cursor = report_sink_checks(layout, context.instance, sight, cursor, now)
+            count, cursor = tell_of_sink(layout, stores, context.instance, sight, cursor, now)
             said = _describe_tick(sight, count, job.sink.workers)
         except GobblinError as error:
             # Workers do not wait for reports.

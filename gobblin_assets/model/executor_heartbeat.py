@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import LogId
@@ -16,8 +16,6 @@ SILENT_AFTER_S: Final = 30.0
 _NAME_LENGTH_MAX: Final = 300
 _LIST_MAX: Final = 2_000
 _NUMBER_MAX: Final = 1_000_000_000
-
-_Number = TypeVar("_Number", int, float)
 
 
 class ExecutorPhase(StrEnum):
@@ -141,8 +139,8 @@ def _phase(value: object) -> ExecutorPhase:
         raise _refuse("phase", f"one of {', '.join(ExecutorPhase)}", value) from None
 
 
-def _number(value: _Number | None, name: str) -> _Number:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _NUMBER_MAX:
+def _number(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _NUMBER_MAX:
         raise _refuse(name, f"a number from 0 to {_NUMBER_MAX:,}", value)
     return value
 
@@ -159,4 +157,10 @@ def _names(data: Mapping[Any, Any], name: str) -> frozenset[str] | None:
 def _daemons(values: object) -> dict[str, float]:
     if not isinstance(values, Mapping) or len(values) > _LIST_MAX:
         raise _refuse("daemons", "an object", values)
-    return {_check_text(name, "daemons"): float(_number(age_s, "daemons")) for name, age_s in values.items()}
+    return {_check_text(name, "daemons"): _age(age_s) for name, age_s in values.items()}
+
+
+def _age(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _NUMBER_MAX:
+        raise _refuse("daemons", "an age in seconds", value)
+    return float(value)

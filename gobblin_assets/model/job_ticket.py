@@ -123,7 +123,8 @@ class SentTicket:
     """A ticket as it is sent to the executor of a name. ``cancels``: the ticket that a CANCEL ends.
 
     A CANCEL has no ``ticket``, and a PROBE only for a dry run; all others have one. ``log_id``: the log that the sender
-    takes for the executor's; None: whichever it is. ``question``: of a PROBE.
+    takes for the executor's; None: whichever it is. ``question``: of a PROBE. ``earlier``: tickets of the job that this
+    one goes on from: what their runs published is not published again.
     """
 
     ticket_id: TicketId
@@ -134,6 +135,7 @@ class SentTicket:
     cancels: TicketId | None = None
     log_id: LogId | None = None
     question: ProbeQuestion | None = None
+    earlier: tuple[TicketId, ...] = ()
 
     @property
     def digest(self) -> bytes:
@@ -248,8 +250,10 @@ def question_from_json(data: object, field_name: str = "question") -> ProbeQuest
 
 
 def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:
-    # Tickets without a question are as they were before there were any, and so are their digests.
-    asked = {} if sent.question is None else {"question": question_to_json(sent.question)}
+    # Tickets without these are as they were before there were any, and so are their digests.
+    asked: dict[str, object] = {} if sent.question is None else {"question": question_to_json(sent.question)}
+    if sent.earlier:
+        asked["earlier"] = [str(each) for each in sent.earlier]
     return {
         "ticket_id": str(sent.ticket_id),
         "verb": sent.verb.value,
@@ -266,10 +270,7 @@ def sent_ticket_from_json(data: object) -> SentTicket:
     """The same, back. RejectedError names the field."""
     read = _Fields(data, "", SentTicket)
     verb = read.word("verb", TicketVerb, None)
-    executor = read.text("executor")
-    if _EXECUTOR_NAME.fullmatch(executor) is None:
-        hint = "Use at most 128 letters, digits and . _ -, and begin with a letter or digit."
-        raise read.refuse("executor", f"expected an executor's name, found {executor!a:.200}", hint)
+    executor = require_executor_name(read.text("executor"), field=read.name_of("executor"))
     ticket, cancels, log_id = read.get("ticket", None), read.uuid_or_none("cancels"), read.uuid_or_none("log_id")
     ticket_id = read.uuid_or_none("ticket_id")
     if ticket_id is None:
@@ -297,7 +298,19 @@ def sent_ticket_from_json(data: object) -> SentTicket:
         cancels=None if cancels is None else TicketId(cancels),
         log_id=None if log_id is None else LogId(log_id),
         question=question,
+        earlier=tuple(TicketId(read.uuid_in(each, "earlier")) for each in read.list_of("earlier")),
     )
+
+
+def require_executor_name(name: str, *, field: str) -> str:
+    """The name. RejectedError if no executor can be called so."""
+    if _EXECUTOR_NAME.fullmatch(name) is None:
+        raise RejectedError(
+            f"expected an executor's name, found {name!a:.200}",
+            field=field,
+            hint="Use at most 128 letters, digits and . _ -, and begin with a letter or digit.",
+        )
+    return name
 
 
 def _require_shape(read: "_Fields", verb: TicketVerb, ticket: JobTicket) -> None:
@@ -320,8 +333,11 @@ class _Fields:
         if unknown:
             raise self.refuse(unknown[0][:80], "is not known here", f"Known are: {', '.join(known)}.")
 
+    def name_of(self, name: str) -> str:
+        return f"{self._name}.{name}" if self._name else name
+
     def refuse(self, name: str, message: str, hint: str) -> RejectedError:
-        return RejectedError(message, field=f"{self._name}.{name}" if self._name else name, hint=hint)
+        return RejectedError(message, field=self.name_of(name), hint=hint)
 
     def get(self, name: str, default: object) -> Any:
         return self._data.get(name, default)
@@ -377,8 +393,9 @@ class _Fields:
 
     def uuid_or_none(self, name: str) -> uuid.UUID | None:
         value = self._data.get(name)
-        if value is None:
-            return None
+        return None if value is None else self.uuid_in(value, name)
+
+    def uuid_in(self, value: Any, name: str) -> uuid.UUID:
         try:
             return uuid.UUID(value)
         except (ValueError, AttributeError, TypeError):

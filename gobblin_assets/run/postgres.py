@@ -15,8 +15,11 @@ from gobblin_assets.state.postgres import (
     PostgresSinkWindowStore,
     PostgresSinkWorkerStore,
 )
+from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.reports import PostgresReportStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.postgres.wires import PostgresWireStore
+from gobblin_assets.state.postgres.worker_tickets import PostgresWorkerTicketStore
 
 
 def open_stores(engine: Engine) -> Stores:
@@ -35,4 +38,7 @@ def open_stores(engine: Engine) -> Stores:
         sink_windows=PostgresSinkWindowStore(engine),
         rate_shares=PostgresRateShareStore(engine),
         tickets=PostgresTicketStore(engine),
+        worker_tickets=PostgresWorkerTicketStore(engine),
+        heartbeats=PostgresHeartbeatStore(engine),
+        wires=PostgresWireStore(engine),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
@@ -16,21 +17,59 @@ class JobOfExecution:
     number: int
 
 
+class SendTurn(StrEnum):
+    """Whether a ticket is sent now. FULL: so many wait at the executor already. OVER: another node sends it, or did.
+
+    OVER also for a job whose end was asked for, or that has another ticket.
+    """
+
+    NOW = "now"
+    FULL = "full"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True)
+class JobNeeds:
+    """What an executor must have to do a job. ``log_id``: the log that the job's name is bound to.
+
+    ``groups``: those of the flow's owner.
+    """
+
+    log_id: LogId
+    capability: str
+    nodes: frozenset[str]
+    groups: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True)
 class UnsentTicket:
-    """A ticket that is to be sent to an executor. ``log_id``: the log that the job's name is bound to.
+    """A ticket that is to be sent to an executor. ``earlier``: tickets that the job of this execution had before.
 
     ``is_update``: of a worker's job that was started before: what older tickets started is to end first.
+    ``is_begun``: it may be in the log, and its executor is decided.
     """
 
     job: JobOfExecution
     executor: str
     log: str
-    log_id: LogId
     ticket_id: TicketId
     ticket: JobTicket
     selection: TicketSelection
     is_update: bool
+    needs: JobNeeds
+    earlier: tuple[TicketId, ...] = ()
+    is_begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SentJob:
+    """A job whose ticket was sent, and has not ended as far as somebody read that."""
+
+    job: JobOfExecution
+    executor: str
+    log: str
+    ticket_id: TicketId
+    needs: JobNeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +100,7 @@ class WatchedJob:
 
 @dataclass(frozen=True, slots=True)
 class OldJob:
-    """A job that ended long ago, with the tickets that were sent for it: its own, and the one that ends it."""
+    """A job that ended long ago, with the tickets that were sent for it: its own, and those that end them."""
 
     job: JobOfExecution
     log: str
@@ -81,25 +120,61 @@ class ExecutionStore(Protocol):
     """The store of open executions. Each method is one transaction."""
 
     def list_unsent(
-        self, *, limit: int, after: JobOfExecution | None = None, without: Collection[str] = ()
+        self,
+        *,
+        limit: int,
+        after: JobOfExecution | None = None,
+        without: Collection[str] = (),
+        full: Collection[str] = (),
     ) -> Sequence[UnsentTicket]:
         """Of jobs whose predecessors are COMPLETE, or RUNNING workers that have published, the oldest executions first.
 
-        ``after``: those behind this job; ``without``: none of these logs.
+        ``after``: those behind this job; ``without``: none of these logs; ``full``: none of these executors.
         A job whose stored ticket can't be read is FAILED, and holds up no other.
         """
         ...
 
-    def begin_send(self, job: JobOfExecution) -> bool:
-        """From here on the ticket may be in the log. False: the job's end was asked for first."""
+    def begin_send(self, job: JobOfExecution, ticket_id: TicketId, *, waiting_max: int | None = None) -> SendTurn:
+        """From here on the ticket may be in the log, and no other node sends it for a while, which grows.
+
+        ``waiting_max``: so many tickets that were sent to the executor may wait there; None: there is no bound.
+        """
         ...
 
-    def mark_sent(self, job: JobOfExecution) -> None:
-        """The job is ORCHESTRATED, unless it is so already or has gone on."""
+    def mark_sent(self, job: JobOfExecution, ticket_id: TicketId) -> None:
+        """The job is ORCHESTRATED, unless it has gone on, or has another ticket."""
         ...
 
-    def fail(self, job: JobOfExecution, message: str) -> None:
-        """The job can't be sent: it is FAILED."""
+    def fail(self, job: JobOfExecution, ticket_id: TicketId, message: str) -> None:
+        """The ticket can't be sent: the job is FAILED. Nothing as by ``mark_sent``."""
+        ...
+
+    def assign(self, job: JobOfExecution, ticket_id: TicketId, executor: str, log: str) -> bool:
+        """Another executor gets the ticket. False: it may be in a log already, or the job has gone on."""
+        ...
+
+    def list_sent(self, executors: Collection[str]) -> Sequence[SentJob]:
+        """Of these executors; none whose end was asked for."""
+        ...
+
+    def begin_move(self, job: JobOfExecution, ticket_id: TicketId) -> bool:
+        """When the ticket ends unrun, another executor gets one. False: the job has gone on, or is to end."""
+        ...
+
+    def note(self, job: JobOfExecution, ticket_id: TicketId, message: str) -> bool:
+        """Say what a job that does not run waits for. False: it says so already, or has gone on."""
+        ...
+
+    def note_full(self, executor: str, message: str) -> None:
+        """Say it of all jobs that only wait for this executor."""
+        ...
+
+    def list_untaken(self, *, sent_before_s: float) -> Sequence[SentJob]:
+        """Those that were sent so long ago, and of which there is no report, and nothing was said."""
+        ...
+
+    def end_late(self, *, limit: int) -> int:
+        """Ask for the ends of executions that are behind their deadlines; returns how many."""
         ...
 
     def list_unsent_cancels(
@@ -119,8 +194,11 @@ class ExecutionStore(Protocol):
         """All jobs whose tickets were sent and have not ended."""
         ...
 
-    def store_progress(self, job: JobOfExecution, before: JobProgress, now: JobProgress) -> bool:
-        """Store what reports said, and what follows for the execution. False: somebody read those reports first."""
+    def store_progress(self, watched: WatchedJob, now: JobProgress) -> bool:
+        """Store what reports said, and what follows for the job and the execution. A job may get its next ticket.
+
+        False: somebody read those reports first.
+        """
         ...
 
     def list_deletions(self) -> Sequence[SentDeletion]:

@@ -4,12 +4,13 @@ A flow that is created or changed, a run that is asked for, a restart and a laun
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gobblin_assets.errors import OutcomeUnknownError, RetryableError
-from gobblin_assets.model.job_ticket import LogId, TicketSelection
+from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
+from gobblin_assets.model.job_ticket import LogId, TicketSelection, TicketShape
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_jobs import FlowJobNames, check_continuity, find_log, plan_jobs
 from gobblin_assets.service.flow_store import FlowStore, Launch, LaunchedJob, NamedJob, StoredFlow
@@ -26,6 +27,7 @@ FIRST_VERSION: Final = "1"
 class CompiledFlow:
     """A flow as the compiler found it: one of a plan with its jobs' launch, or reasons."""
 
+    flow_id: uuid.UUID
     explanation: Explanation
     topology: Topology
     stored_jobs: tuple[NamedJob, ...]
@@ -86,7 +88,7 @@ class FlowCompiling:
         explanation = self._compiler.compile_flow(spec, names, groups)
         if isinstance(explanation.compiled, FlowPlan):
             check_continuity(spec.config, explanation.compiled)
-        return CompiledFlow(explanation, topology, tuple(jobs), generation, spec.template_uris)
+        return CompiledFlow(flow_id, explanation, topology, tuple(jobs), generation, spec.template_uris)
 
     def name_jobs(self, flow_id: uuid.UUID, key: FlowKey, jobs: Sequence[NamedJob], generation: int) -> FlowJobNames:
         return FlowJobNames(flow_id, key, jobs, generation, self._recall_log_id, self._store.find_job_log)
@@ -94,6 +96,7 @@ class FlowCompiling:
     def plan_launch(self, user_name: str, compiled: CompiledFlow, selection: TicketSelection) -> Launch | None:
         if compiled.plan is None:
             return None
+        self.check_workers(compiled.flow_id, compiled.plan)
         log_ids = self._read_log_ids(compiled)
         jobs = plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, log_ids)
         return Launch(uuid.uuid4(), jobs, selection, user_name, compiled.generation, pins=compiled.pins)
@@ -103,6 +106,23 @@ class FlowCompiling:
         if compiled.plan is None or not compiled.stored_jobs:
             return ()
         return plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, self._read_log_ids(compiled))
+
+    def check_workers(self, flow_id: uuid.UUID, plan: FlowPlan) -> None:
+        """RejectedError: an executor has no place for the flow's workers beside those of others."""
+        topology = self._topology()
+        asked = Counter(job.executor for job in plan.jobs if job.ticket.shape is TicketShape.WORKER)
+        for executor, count in asked.items():
+            workers_max = topology.get_state(executor).workers_max
+            if workers_max is None:
+                continue
+            taken = self._store.count_workers(executor, without=flow_id)
+            if taken + count > workers_max:
+                raise RejectedError(
+                    f"the executor {executor} runs {workers_max} workers at once, and has {taken} of other flows",
+                    field="destinations",
+                    hint="Raise the limit of the tag gobblin/sink in its dagster.yaml (docs/DAGSTER.md), end another "
+                    "flow, or add an executor to the topology.",
+                )
 
     def _read_log_ids(self, compiled: CompiledFlow) -> Mapping[str, LogId]:
         jobs = () if compiled.plan is None else compiled.plan.jobs

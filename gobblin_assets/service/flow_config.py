@@ -40,8 +40,16 @@ _SPREAD: Final = re.compile(r"([0-9]{1,5})([smh])")
 _UNIT_S: Final = MappingProxyType({"s": 1, "m": 60, "h": 3_600})
 _CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 
-OPTIONS_OF_SCHEDULES: Final = frozenset(
-    {"timezone", "catch_up", "catch_up_max", "spread", "overlap", "windows", "missing_max"}
+_RETRIES_MAX: Final = 100
+_DEADLINE_S_MAX: Final = 365 * 86_400
+_TIME: Final = re.compile(r"([0-9]{1,8})([smhd])")
+_TIME_UNIT_S: Final = MappingProxyType({**_UNIT_S, "d": 86_400})
+
+LATER_OPTIONS: Final = frozenset(
+    {
+        *("timezone", "catch_up", "catch_up_max", "spread", "overlap", "windows", "missing_max"),
+        *("retries", "retry_wait", "failure_option", "start_deadline", "finish_deadline"),
+    }
 )
 """Options that are written only where they differ from their defaults: a release before them can read all others."""
 
@@ -73,6 +81,16 @@ def _check_spread(text: str) -> str:
     return text
 
 
+def _check_deadline(text: str) -> str:
+    read = _TIME.fullmatch(text)
+    if text and (read is None or not 0 < int(read[1]) * _TIME_UNIT_S[read[2]] <= _DEADLINE_S_MAX):
+        raise refused(
+            f"expected a time of at most 365d, found {text[:40]!a}",
+            hint="Write seconds, minutes, hours or days: 90s, 15m, 2h, 3d.",
+        )
+    return text
+
+
 def _check_clock(text: str) -> str:
     if _CLOCK.fullmatch(text) is None:
         raise refused(f"expected a time of the day, found {text[:40]!a}", hint='Write it in quotes, such as "22:00".')
@@ -93,6 +111,13 @@ class Overlap(StrEnum):
     SKIP = "skip"
     QUEUE = "queue"
     ALLOW = "allow"
+
+
+class FailureOption(StrEnum):
+    """What becomes of jobs that are not begun when another job of the execution fails (Gobblin's words)."""
+
+    FINISH_RUNNING = "FINISH_RUNNING"
+    FINISH_ALL_POSSIBLE = "FINISH_ALL_POSSIBLE"
 
 
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -161,12 +186,37 @@ class FlowConfig(SpecModel):
         le=_COUNT_MAX,
         description="One execution of the schedule takes at most this many missing partitions.",
     )
+    retries: int = Field(
+        0,
+        ge=0,
+        le=_RETRIES_MAX,
+        description="A job that fails of what may pass is sent again at most this often. A job whose data others work "
+        "on is sent again until they are done, and what a person has to mend is never sent again.",
+    )
+    retry_wait: Annotated[str, AfterValidator(_check_spread)] = Field(
+        "1m", min_length=1, description="Before the first retry; doubled for each further one, up to an hour."
+    )
+    failure_option: FailureOption = Field(
+        FailureOption.FINISH_ALL_POSSIBLE,
+        description="When a job fails: FINISH_RUNNING begins no other one, FINISH_ALL_POSSIBLE all that don't need it.",
+    )
+    start_deadline: Annotated[str, AfterValidator(_check_deadline)] = Field(
+        "", description="Such as 30m. An execution of which no job runs by then is cancelled."
+    )
+    finish_deadline: Annotated[str, AfterValidator(_check_deadline)] = Field(
+        "", description="Such as 6h. An execution that has not ended by then is cancelled."
+    )
 
     @property
     def runs_at_creation(self) -> bool:
         if self.run_immediately is not None:
             return self.run_immediately
         return self.schedule.strip().lower() in {"", CONTINUOUS}
+
+    @property
+    def retry_wait_s(self) -> float:
+        read = _SPREAD.fullmatch(self.retry_wait)
+        return 0.0 if read is None else float(int(read[1]) * _UNIT_S[read[2]])
 
     def parse_schedule(self, flow_id: uuid.UUID | None = None) -> Schedule | None:
         """The slots of the flow of this id, with its spread; without an id those of the schedule. None: it has none.
@@ -204,7 +254,7 @@ class FlowConfig(SpecModel):
         return {
             name: value
             for name, value in handler(self).items()
-            if name not in OPTIONS_OF_SCHEDULES or getattr(self, name) != fields[name].default
+            if name not in LATER_OPTIONS or getattr(self, name) != fields[name].default
         }
 
 

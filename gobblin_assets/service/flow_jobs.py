@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
-from gobblin_assets.model.job_ticket import LogId, TicketId, TicketShape
+from gobblin_assets.model.job_ticket import LogId, TicketShape
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import JobBinding, LaunchedJob, NamedJob
 from gobblin_assets.service.job_plan import BoundHop, FlowPlan, PlannedJob
@@ -153,11 +153,11 @@ def check_continuity(config: FlowConfig, plan: FlowPlan) -> None:
 
 
 def find_log(job: PlannedJob, topology: Topology) -> str:
-    """The name of the log of the job's executor. RetryableError: the topology has changed since the job was planned."""
+    """The name of the way to the job's executor. RetryableError: the topology has changed since the job was planned."""
     spec = topology.executors.get(job.executor)
     if spec is None or not {job.source.node, job.target.node} <= topology.nodes.keys():
         raise RetryableError("the topology has changed meanwhile", passes=True, hint="Send the request again.")
-    return spec.executor.log
+    return spec.executor.way
 
 
 def plan_jobs(
@@ -166,7 +166,7 @@ def plan_jobs(
     stored: Sequence[NamedJob],
     log_ids: Mapping[str, LogId],
 ) -> tuple[LaunchedJob, ...]:
-    """The jobs of a launch, with new ids of their tickets. ``log_ids``: by the names of logs.
+    """The jobs of a launch. ``log_ids``: by the names of logs.
 
     ConflictError: a name is bound otherwise, or two jobs publish to one node.
     """
@@ -185,7 +185,6 @@ def plan_jobs(
                 binding=binding,
                 executor=job.executor,
                 log=log,
-                ticket_id=TicketId(uuid.uuid4()),
                 ticket=job.ticket,
                 after=job.after,
             )

@@ -175,6 +175,7 @@ class FlowManager:
         explanation = self._compiler.explain_flow(spec, names, user.groups)
         if isinstance(explanation.compiled, FlowPlan):
             check_continuity(spec.config, explanation.compiled)
+            self.compiling.check_workers(flow_id, explanation.compiled)
         # For people: what starts flows asks the database for the time.
         return replace(explanation, fires=spec.config.list_next_fires(flow_id, dt.datetime.now(dt.UTC)))
 
@@ -210,10 +211,7 @@ class FlowManager:
             if launch is not None and request_key is not None:
                 launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))
             if launch is None:
-                raise ConflictError(
-                    f"the flow {key.name!a} can't run on this topology: {'; '.join(compiled.reasons)}",
-                    hint="It runs when the topology has what is missing.",
-                )
+                raise _cant_run(key, compiled)
             execution_id = self._store.launch(flow.flow_id, launch, if_version=flow.spec.version)
             return self.get_execution(execution_id)
 
@@ -243,6 +241,25 @@ class FlowManager:
         """Ask for the end of the execution. Jobs that were not sent are over at once; executors end the others."""
         with self.writes.open():
             return self._store.cancel(key, execution_id)
+
+    def resume_execution(self, user: Requester, key: FlowKey, execution_id: int) -> FlowStatus:
+        """Run what an execution that FAILED or was CANCELLED has left: its jobs that are COMPLETE are not run again.
+
+        Raises:
+            SpecNotFoundError: the flow has no such execution.
+            ConflictError: it is open or COMPLETE, it is not the flow's last one, or the flow was changed since, is
+                paused, or can't run on this topology.
+
+        """
+        with self.writes.open():
+            flow = self._get_stored(key)
+            if flow.state is FlowState.PAUSED:
+                raise ConflictError(f"the flow {key.name!a} is paused", hint="Resume it first.")
+            compiled = self.compiling.compile_stored(flow, user.groups)
+            launch = self.compiling.plan_launch(user.name, compiled, TicketSelection())
+            if launch is None:
+                raise _cant_run(key, compiled)
+            return self._store.resume_execution(key, execution_id, launch, if_version=flow.spec.version)
 
     def replan(self, user: Requester, key: FlowKey) -> StoredFlow:
         """Give the flow's jobs new names at their next launch. What was published stays, under the old names."""
@@ -381,6 +398,13 @@ def _with_plan(flow: StoredFlow, compiled: CompiledFlow) -> StoredFlow:
         return flow
     spec = dataclasses.replace(flow.spec, child_specs=tuple(job.ticket for job in plan.jobs))
     return replace(flow, spec=spec, plan=plan)
+
+
+def _cant_run(key: FlowKey, compiled: CompiledFlow) -> ConflictError:
+    return ConflictError(
+        f"the flow {key.name!a} can't run on this topology: {'; '.join(compiled.reasons)}",
+        hint="It runs when the topology has what is missing.",
+    )
 
 
 def forget_wish(config: FlowConfig) -> FlowConfig:

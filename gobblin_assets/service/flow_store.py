@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from gobblin_assets.errors import ConflictError, RejectedError
-from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketId, TicketSelection
+from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketSelection
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.job_plan import FlowPlan
@@ -129,7 +129,7 @@ class NamedJob:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedJob:
-    """A job of a launch. ``ticket_id`` is decided here, so that a repeated send is the same ticket."""
+    """A job of a launch. The ids of its tickets follow from the launch's: a repeated send is the same ticket."""
 
     number: int
     node: str
@@ -137,7 +137,6 @@ class LaunchedJob:
     binding: JobBinding
     executor: str
     log: str
-    ticket_id: TicketId
     ticket: JobTicket
     after: tuple[int, ...]
 
@@ -266,6 +265,10 @@ class FlowStore(Protocol):
         """Not those before a replan."""
         ...
 
+    def count_workers(self, executor: str, *, without: uuid.UUID) -> int:
+        """The workers of open executions at the executor. ``without``: none of this flow."""
+        ...
+
     def find_job_log(self, job_name: str) -> LogId | None:
         """The log that a job of any flow publishes through, also before a replan; None: no flow launched such a job."""
         ...
@@ -283,6 +286,14 @@ class FlowStore(Protocol):
 
     def list_restarting(self, *, after: StoredFlow | None, limit: int) -> Sequence[StoredFlow]:
         """ACTIVE flows whose workers were ended for a new version, and have ended; in pages, as ``list_pending``."""
+        ...
+
+    def resume_execution(self, key: FlowKey, execution_id: int, launch: Launch, *, if_version: str) -> FlowStatus:
+        """The jobs of the execution that did not complete get new tickets, by the launch's plan.
+
+        SpecNotFoundError: the flow has no such execution. ConflictError: it is open or COMPLETE, the flow was run or
+        changed after it, or the plan has other jobs.
+        """
         ...
 
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:

@@ -157,6 +157,11 @@ class GuardedFlows:
         self._check(user, Action.UPDATE, key)
         return self._flows.repin(user, key)
 
+    def resume_execution(self, user: User, key: FlowKey, execution_id: int) -> FlowStatus:
+        """Run what an execution has left that FAILED or was CANCELLED."""
+        self._check(user, Action.RUN, key)
+        return self._flows.resume_execution(user, key, execution_id)
+
     def cancel(self, user: User, key: FlowKey, execution_id: int) -> FlowStatus:
         self._check(user, Action.RUN, key)
         self.get_execution(user, key, execution_id)

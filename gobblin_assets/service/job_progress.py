@@ -1,7 +1,7 @@
 """The progress of jobs, and of their executions: what reports say, folded into statuses. Pure.
 
-Reports of a ticket come in one order, (attempt, number), and each publication is reported once. What is folded is
-stored with the place up to which it was read, so that no report counts twice.
+A report has its place, (attempt, number), and each publication is reported once. What is folded is stored with the
+places of what was counted: reports that come again, late or in another order lead to the same end.
 """
 
 import datetime as dt
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gobblin_assets.errors import CorruptionError
 from gobblin_assets.model.wording import count_of
-from gobblin_assets.service.statuses import EDGES, ENDED, ExecutionStatus
+from gobblin_assets.service.statuses import EDGES, ENDED, UNSENT, ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, TicketReport, TicketReportKind
 
 MESSAGE_LENGTH_MAX: Final = 2_000
@@ -26,6 +26,26 @@ _OF_END: Final[Mapping[AttemptEnd, ExecutionStatus]] = {
 }
 
 
+Place = tuple[int, int]
+"""Of a report: its attempt and its number."""
+
+_NOWHERE: Final[Place] = (-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPlaces:
+    """Where what is known of a ticket was reported. ``counted``: publications, as (attempt, first number, last number).
+
+    ``low`` and ``high``: by dataset and key, the reports that the watermarks are from; nothing for those of earlier
+    tickets. ``said``: the report that the message is from.
+    """
+
+    counted: tuple[tuple[int, int, int], ...] = ()
+    low: Mapping[str, Place] = field(default_factory=dict)
+    high: Mapping[str, Place] = field(default_factory=dict)
+    said: Place = _NOWHERE
+
+
 @dataclass(frozen=True, slots=True)
 class JobProgress:
     """What is known of a job that was sent.
@@ -33,6 +53,8 @@ class JobProgress:
     ``low_watermarks``, ``high_watermarks``: by dataset and key, the first low and the last high of what it published. A
     worker without a high one has published nothing.
     ``read``: the (attempt, number) of the last report that is counted. ``counts_files``: of a job that copies files.
+    ``family`` and ``is_busy``: of an end that is FAILED, what it failed of, and whether only others' work was in its
+    way.
     """
 
     status: ExecutionStatus
@@ -42,8 +64,11 @@ class JobProgress:
     processed_count: int = 0
     low_watermarks: Mapping[str, str] = field(default_factory=dict)
     high_watermarks: Mapping[str, str] = field(default_factory=dict)
-    read: tuple[int, int] = (-1, 0)
+    read: Place = _NOWHERE
     counts_files: bool = False
+    places: ReportPlaces = field(default_factory=ReportPlaces)
+    family: str | None = None
+    is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +101,31 @@ def check_move(before: ExecutionStatus, after: ExecutionStatus) -> None:
         raise CorruptionError(f"an execution can't go from {before} to {after}")
 
 
+def write_places(places: ReportPlaces) -> dict[str, object]:
+    """As plain JSON."""
+    return {
+        "counted": [list(each) for each in places.counted],
+        "low": {key: list(place) for key, place in places.low.items()},
+        "high": {key: list(place) for key, place in places.high.items()},
+        "said": list(places.said),
+    }
+
+
+def read_places(stored: Mapping[str, Any]) -> ReportPlaces:
+    """The same, back; of nothing, nothing."""
+    if not stored:
+        return ReportPlaces()
+    counted = tuple((attempt, first, last) for attempt, first, last in stored["counted"])
+    low, high = ({key: (attempt, number) for key, (attempt, number) in stored[end].items()} for end in ("low", "high"))
+    attempt, number = stored["said"]
+    return ReportPlaces(counted, low, high, (attempt, number))
+
+
 def fold_reports(progress: JobProgress, reports: Iterable[TicketReport]) -> JobProgress:
-    """The progress with these reports, in their order; those that were counted before are passed over."""
+    """The progress with these reports of its ticket, in any order; those that were counted before change nothing."""
     for report in reports:
-        place = report.attempt, report.number
-        if place <= progress.read or progress.status in ENDED:
-            continue
-        progress = replace(_fold(progress, report), read=place)
+        folded = _fold(progress, report)
+        progress = replace(folded, read=max(progress.read, (report.attempt, report.number)))
     return progress
 
 
@@ -91,24 +134,57 @@ def _fold(progress: JobProgress, report: TicketReport) -> JobProgress:
         case TicketReportKind.CLAIMED:
             return progress
         case TicketReportKind.RUNNING:
-            return _run(progress, report.at)
+            return _say(_run(progress, report.at), report, "")
         case TicketReportKind.PUBLISHED:
-            low, high = read_moves(report.details)
-            return replace(
-                _run(progress, report.at),
-                processed_count=progress.processed_count
-                + read_count(report.details, counts_files=progress.counts_files),
-                low_watermarks={**low, **progress.low_watermarks},
-                high_watermarks={**progress.high_watermarks, **high},
-            )
+            return _count(_say(_run(progress, report.at), report, ""), report)
         case TicketReportKind.PROGRESS:
-            return replace(
-                _run(progress, report.at),
-                message=write_progress(report.details),
-                high_watermarks={**progress.high_watermarks, **_read_positions(report.details)},
-            )
+            said = _say(_run(progress, report.at), report, write_progress(report.details))
+            return _move_high(said, report, _read_positions(report.details))
         case TicketReportKind.ENDED:
             return _end(progress, report)
+
+
+def _count(progress: JobProgress, report: TicketReport) -> JobProgress:
+    places = progress.places
+    if any(attempt == report.attempt and first <= report.number <= last for attempt, first, last in places.counted):
+        return progress
+    low, high = read_moves(report.details)
+    place = report.attempt, report.number
+    lower = {
+        key: value
+        for key, value in low.items()
+        if key not in progress.low_watermarks or place < places.low.get(key, _NOWHERE)
+    }
+    counted = replace(
+        progress,
+        processed_count=progress.processed_count + read_count(report.details, counts_files=progress.counts_files),
+        low_watermarks={**progress.low_watermarks, **lower},
+        places=replace(
+            places, counted=_add_number(places.counted, place), low={**places.low, **dict.fromkeys(lower, place)}
+        ),
+    )
+    return _move_high(counted, report, high)
+
+
+def _add_number(counted: Iterable[tuple[int, int, int]], place: Place) -> tuple[tuple[int, int, int], ...]:
+    """The intervals with one more number, those that touch made one."""
+    joined: list[tuple[int, int, int]] = []
+    for attempt, first, last in sorted((*counted, (place[0], place[1], place[1]))):
+        if joined and joined[-1][0] == attempt and joined[-1][2] + 1 == first:
+            joined[-1] = attempt, joined[-1][1], last
+        else:
+            joined.append((attempt, first, last))
+    return tuple(joined)
+
+
+def _move_high(progress: JobProgress, report: TicketReport, found: Mapping[str, str]) -> JobProgress:
+    place = report.attempt, report.number
+    higher = {key: value for key, value in found.items() if place >= progress.places.high.get(key, _NOWHERE)}
+    return replace(
+        progress,
+        high_watermarks={**progress.high_watermarks, **higher},
+        places=replace(progress.places, high={**progress.places.high, **dict.fromkeys(higher, place)}),
+    )
 
 
 def _read_positions(details: Mapping[str, Any]) -> dict[str, str]:
@@ -122,8 +198,19 @@ def _read_positions(details: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _run(progress: JobProgress, at: dt.datetime) -> JobProgress:
+    started_at = at if progress.started_at is None else min(progress.started_at, at)
+    if progress.status in ENDED:
+        return replace(progress, started_at=started_at)
     check_move(progress.status, ExecutionStatus.RUNNING)
-    return replace(progress, status=ExecutionStatus.RUNNING, started_at=progress.started_at or at, message="")
+    return replace(progress, status=ExecutionStatus.RUNNING, started_at=started_at)
+
+
+def _say(progress: JobProgress, report: TicketReport, message: str) -> JobProgress:
+    """What the last report says, unless the ticket has ended: then its end has the word."""
+    place = report.attempt, report.number
+    if progress.status in ENDED or place < progress.places.said:
+        return progress
+    return replace(progress, message=message, places=replace(progress.places, said=place))
 
 
 def _end(progress: JobProgress, report: TicketReport) -> JobProgress:
@@ -132,9 +219,18 @@ def _end(progress: JobProgress, report: TicketReport) -> JobProgress:
     status = _OF_END.get(end)
     if status is None:
         # The next attempt goes on: the job has not ended.
-        return replace(progress, message=message or f"attempt {report.attempt} {end.value.lower()}")
+        return _say(progress, report, message or f"attempt {report.attempt} {end.value.lower()}")
+    if progress.status in ENDED:
+        return progress
     check_move(progress.status, status)
-    return replace(progress, status=status, ended_at=report.at, message=message)
+    return replace(
+        _say(progress, report, message),
+        status=status,
+        ended_at=report.at,
+        message=message,
+        family=report.details.get("family"),
+        is_busy=bool(report.details.get("busy")),
+    )
 
 
 def _describe_end(details: Mapping[str, Any]) -> str:
@@ -205,19 +301,24 @@ def write_watermarks(by_key: Mapping[str, str]) -> str | None:
     return json.dumps(written, ensure_ascii=False)
 
 
-def decide_execution(current: ExecutionStatus, jobs: Sequence[JobOutline]) -> ExecutionOutcome:
+def decide_execution(
+    current: ExecutionStatus, jobs: Sequence[JobOutline], *, finishes_running: bool = False
+) -> ExecutionOutcome:
     """The next status of an execution, which is ``current``, and which jobs that were not sent never will be.
 
-    A job that waits for one that did not complete is CANCELLED, unless it is begun; others go on. The execution ends
-    when all jobs have.
+    A job that waits for one that did not complete is CANCELLED, unless it is begun. Others go on; if the execution only
+    ``finishes_running``, those that are not begun are CANCELLED, too. The execution ends when all jobs have.
     """
     statuses = {job.number: job.status for job in jobs}
     names = {job.number: job.job_name for job in jobs}
+    broken = [job.number for job in jobs if job.status is ExecutionStatus.FAILED] if finishes_running else []
     cancelled: dict[int, str] = {}
     for job in sorted(jobs, key=lambda each: each.number):
         lost = [number for number in job.after if statuses[number] in ENDED - {ExecutionStatus.COMPLETE}]
-        if lost and not job.is_begun and job.status in (ExecutionStatus.COMPILED, ExecutionStatus.PENDING):
-            cancelled[job.number] = f"it waits for {names[lost[0]]}, which is {statuses[lost[0]]}"
+        if (lost or broken) and not job.is_begun and job.status in UNSENT:
+            why = lost[0] if lost else broken[0]
+            said = "it waits for" if lost else "only what runs goes on behind"
+            cancelled[job.number] = f"{said} {names[why]}, which is {statuses[why]}"
             statuses[job.number] = ExecutionStatus.CANCELLED
     found = set(statuses.values())
     failed = next((job for job in jobs if job.status is ExecutionStatus.FAILED), None)
@@ -235,8 +336,9 @@ def _decide_status(found: set[ExecutionStatus]) -> ExecutionStatus:
             if status in found:
                 return status
         return ExecutionStatus.COMPLETE
-    if found & {ExecutionStatus.COMPLETE, ExecutionStatus.RUNNING}:
+    if ExecutionStatus.RUNNING in found or found >= {ExecutionStatus.ORCHESTRATED, ExecutionStatus.COMPLETE}:
         return ExecutionStatus.RUNNING
-    if ExecutionStatus.ORCHESTRATED in found:
-        return ExecutionStatus.ORCHESTRATED
-    return ExecutionStatus.COMPILED
+    for status in (ExecutionStatus.ORCHESTRATED, ExecutionStatus.PENDING_RESUME, ExecutionStatus.PENDING_RETRY):
+        if status in found:
+            return status
+    return ExecutionStatus.RUNNING if ExecutionStatus.COMPLETE in found else ExecutionStatus.COMPILED

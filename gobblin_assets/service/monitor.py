@@ -75,7 +75,7 @@ class Monitor:
             watched = by_ticket[ticket_id]
             now = fold_reports(watched.progress, reports)
             failpoints.reach(Failpoint.REPORTS_READ)
-            moved += self._executions.store_progress(watched.job, watched.progress, now)
+            moved += self._executions.store_progress(watched, now)
         return moved
 
     def _list_reports(self, log: str, jobs: Sequence[WatchedJob]) -> Iterator[tuple[TicketId, list[TicketReport]]]:

@@ -5,16 +5,29 @@ then the job is marked ORCHESTRATED. Whoever dies between sends it again: it is 
 it. So any number of orchestrators may work on the same executions at once.
 
 A ticket that nobody works on is ended by the sender of its CANCEL, so that an execution ends without its executor.
+
+No more tickets wait at an executor than it begins soon: the others wait here, where little has to be withdrawn when it
+dies. One that was not sent is sent to another executor, if its own is lost.
 """
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
 from gobblin_assets.service.away_logs import AwayLogs
-from gobblin_assets.service.execution_store import ExecutionStore, JobOfExecution, UnsentCancel, UnsentTicket
+from gobblin_assets.service.execution_store import (
+    ExecutionStore,
+    JobOfExecution,
+    SendTurn,
+    UnsentCancel,
+    UnsentTicket,
+)
+from gobblin_assets.service.placement import LOST, Placement, describe_lost
+from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
 from gobblin_assets.service.ticket_logs import TicketLogs
 
 TICKETS_AT_ONCE_MAX: Final = 200
@@ -36,9 +49,13 @@ class _Pages(Protocol[_T_co]):
 class Orchestrator:
     """The sender of what launches decided."""
 
-    def __init__(self, executions: ExecutionStore, logs: TicketLogs) -> None:
+    def __init__(self, executions: ExecutionStore, logs: TicketLogs, placement: Placement) -> None:
         self._executions = executions
         self._logs = logs
+        self._placement = placement
+        # Executors for which nothing more is sent by this look.
+        self._full: set[str] = set()
+        self._calls = WayCalls()
         self._away = AwayLogs(logs)
         # What waits by the look before and by this one: a log, or the id of a ticket. It is told once.
         self._told: frozenset[str] = frozenset()
@@ -48,7 +65,8 @@ class Orchestrator:
         """Send what can be sent now; returns how many tickets. A log that is away holds up its own tickets only."""
         self._told, self._telling = frozenset(self._telling), set(self._away.names)
         self._away.ask()
-        sent = self._send_pages(self._executions.list_unsent, self._send)
+        self._full = set()
+        sent = self._send_pages(partial(self._executions.list_unsent, full=self._full), self._send)
         return sent + self._send_pages(self._executions.list_unsent_cancels, self._send_cancel)
 
     def _send_pages(self, list_page: _Pages[_Unsent], send: Callable[[_Unsent], bool]) -> int:
@@ -61,30 +79,62 @@ class Orchestrator:
                 return sent
             after = page[-1].job
 
-    def _send(self, unsent: UnsentTicket) -> bool:
+    def _place(self, unsent: UnsentTicket) -> UnsentTicket | None:
+        """The ticket for an executor that takes it; None: there is none now."""
+        health = self._placement.find_health(unsent.executor)
+        if unsent.is_begun or health.state not in LOST:
+            return unsent
+        other = self._placement.find_other(unsent.executor, unsent.needs)
+        if other is None:
+            said = describe_lost(health)
+            self._executions.note(unsent.job, unsent.ticket_id, said)
+            self._tell(unsent.executor, logging.WARNING, "%s", said)
+            return None
+        if not self._executions.assign(unsent.job, unsent.ticket_id, other.name, other.way):
+            return None
+        return replace(unsent, executor=other.name, log=other.way)
+
+    def _may_send(self, unsent: UnsentTicket) -> bool:
+        if unsent.executor in self._full and not unsent.is_begun:
+            return False
+        waiting_max = self._placement.find_health(unsent.executor).inbox_max
+        turn = self._executions.begin_send(unsent.job, unsent.ticket_id, waiting_max=waiting_max)
+        if turn is SendTurn.FULL:
+            self._full.add(unsent.executor)
+            self._executions.note_full(unsent.executor, f"it waits for a slot of {unsent.executor}")
+        return turn is SendTurn.NOW
+
+    def _send(self, planned: UnsentTicket) -> bool:
+        unsent = planned
         try:
+            placed = self._place(planned)
+            if placed is None:
+                return False
+            unsent = placed
             found = self._logs.get_log_id(unsent.log)
-            if found != unsent.log_id:
+            if found != unsent.needs.log_id:
                 raise ConflictError(
-                    f"BLOCKED: {unsent.ticket.job_name} publishes through the log {unsent.log_id}, and the log of the"
-                    f" executor {unsent.executor} is {found}",
+                    f"BLOCKED: {unsent.ticket.job_name} publishes through the log {unsent.needs.log_id}, and the log of"
+                    f" the executor {unsent.executor} is {found}",
                     hint="Give the executor its log back, or ask for :replan, which publishes beside the old data.",
                 )
-            if not self._executions.begin_send(unsent.job):
+            if not self._may_send(unsent):
                 return False
-            self._logs.get_store(unsent.log).send(
-                SentTicket(
-                    ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.UPDATE if unsent.is_update else TicketVerb.ADD,
-                    executor=unsent.executor,
-                    ticket=unsent.ticket,
-                    selection=unsent.selection,
-                    log_id=unsent.log_id,
-                )
+            executor = WiredJobs(unsent.executor, unsent.log, self._logs, self._calls)
+            sent = SentTicket(
+                ticket_id=unsent.ticket_id,
+                verb=TicketVerb.UPDATE if unsent.is_update else TicketVerb.ADD,
+                executor=unsent.executor,
+                ticket=unsent.ticket,
+                selection=unsent.selection,
+                log_id=unsent.needs.log_id,
+                earlier=unsent.earlier,
             )
-            self._executions.mark_sent(unsent.job)
+            sending = executor.update_job(sent) if unsent.is_update else executor.add_job(sent)
+            self._calls.wait_for(unsent.log, sending)
+            self._executions.mark_sent(unsent.job, unsent.ticket_id)
         except ConflictError as error:
-            self._executions.fail(unsent.job, str(error))
+            self._executions.fail(unsent.job, unsent.ticket_id, str(error))
             return False
         except GobblinError as error:
             self._note_waiting(unsent, error)
@@ -93,19 +143,17 @@ class Orchestrator:
 
     def _send_cancel(self, unsent: UnsentCancel) -> bool:
         try:
-            store = self._logs.get_store(unsent.log)
-            store.send(
-                SentTicket(
-                    ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
-                    executor=unsent.executor,
-                    ticket=unsent.deletes,
-                    cancels=unsent.cancels if unsent.deletes is None else None,
-                    log_id=unsent.log_id,
-                )
+            executor = WiredJobs(unsent.executor, unsent.log, self._logs, self._calls)
+            sent = SentTicket(
+                ticket_id=unsent.ticket_id,
+                verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
+                executor=unsent.executor,
+                ticket=unsent.deletes,
+                cancels=unsent.cancels if unsent.deletes is None else None,
+                log_id=unsent.log_id,
             )
-            # An executor that is gone settles nothing. While an attempt lives, the next look asks again.
-            if unsent.deletes is None and store.settle_cancel(unsent.ticket_id) is not None:
+            # While an attempt lives, the next look asks again.
+            if self._calls.wait_for(unsent.log, executor.delete_job(sent)) is not None:
                 return False
             self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
         except GobblinError as error:
@@ -117,8 +165,11 @@ class Orchestrator:
         is_away = isinstance(error, (RetryableError, OutcomeUnknownError, RejectedError))
         if is_away:
             self._away.add(unsent.log)
-        waiting = unsent.log if is_away else str(unsent.ticket_id)
-        self._telling.add(waiting)
-        if waiting not in self._told:
-            level = logging.INFO if isinstance(error, RetryableError) and error.passes else logging.WARNING
-            _log.log(level, "a ticket for the executor %s waits: %s", unsent.executor, error)
+        level = logging.INFO if isinstance(error, RetryableError) and error.passes else logging.WARNING
+        about = unsent.log if is_away else str(unsent.ticket_id)
+        self._tell(about, level, "a ticket for the executor %s waits: %s", unsent.executor, error)
+
+    def _tell(self, about: str, level: int, said: str, *facts: object) -> None:
+        if about not in self._told | self._telling:
+            _log.log(level, said, *facts)
+        self._telling.add(about)

@@ -27,9 +27,9 @@ from gobblin_assets.model.job_ticket import (
 )
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
-from gobblin_assets.service.ticket_logs import TicketLogs
-from gobblin_assets.service.topology import DataNode, ExecutorSpec, NodeKind, Topology
-from gobblin_assets.state.tickets import PROBE_LIFE_S, FoundProbe, TicketStore, describe_unanswered
+from gobblin_assets.service.ticket_logs import TicketLogs, TicketWire
+from gobblin_assets.service.topology import DAGSTER, PROCESS, DataNode, ExecutorSpec, NodeKind, Topology
+from gobblin_assets.state.tickets import PROBE_LIFE_S, FoundProbe, describe_unanswered
 
 ANSWER_WAIT_S_MAX: Final = 10.0
 WAITING_AT_ONCE_MAX: Final = 10
@@ -45,7 +45,6 @@ _SILENT_S: Final = 2.0
 """An executor that is there takes a question sooner."""
 
 _OWN_LOG: Final = ""
-_PROCESS: Final = "process"
 
 _log = logging.getLogger(__name__)
 
@@ -188,12 +187,13 @@ class Probes:
         return DryRunJob(job, self._send(executor, sent, 0), note)
 
     def _choose_executor(self, user: Questioner, node: DataNode) -> ExecutorSpec:
-        """The cheapest of those that the user may use; of equal ones, the first by name."""
-        found = [each.executor for each in self.topology().executors.values()]
+        """The cheapest of those that the user may use and that are well; of equal ones, the first by name."""
+        topology = self.topology()
+        found = [each.executor for each in topology.executors.values()]
         able = [
             each
             for each in found
-            if node.name in each.nodes and each.technology == _PROCESS and _may_use(each.groups, user)
+            if node.name in each.nodes and each.technology in (PROCESS, DAGSTER) and _may_use(each.groups, user)
         ]
         if not able:
             raise RejectedError(
@@ -201,18 +201,18 @@ class Probes:
                 field="node",
                 hint="Write the names yourself, or ask whoever keeps the topology for an executor.",
             )
-        return min(able, key=lambda each: (each.cost, each.name))
+        return min(able, key=lambda each: (not topology.get_state(each.name).is_well, each.cost, each.name))
 
     def _send(self, executor: ExecutorSpec, sent: SentTicket, wait_s: float) -> Probe:
         # What no ticket may have is refused here: behind it, nobody could read the question.
         sent_ticket_from_json(sent_ticket_to_json(sent))
-        store = self.logs.get_store(executor.log)
+        store = self.logs.get_store(executor.way)
         store.send(sent)
-        self._sent[sent.ticket_id] = executor.log, time.monotonic()
+        self._sent[sent.ticket_id] = executor.way, time.monotonic()
         asked = FoundProbe(sent, age_s=0.0, is_claimed=False, end=None)
         return _show(sent.ticket_id, self._await(store, sent.ticket_id, asked, min(wait_s, ANSWER_WAIT_S_MAX)))
 
-    def _await(self, store: TicketStore, probe_id: TicketId, found: FoundProbe, wait_s: float) -> FoundProbe:
+    def _await(self, store: TicketWire, probe_id: TicketId, found: FoundProbe, wait_s: float) -> FoundProbe:
         """The question once it is answered, else as it is after so long."""
         if wait_s <= 0 or not self._waiting.acquire(blocking=False):
             return found
@@ -225,7 +225,7 @@ class Probes:
         finally:
             self._waiting.release()
 
-    def _find(self, user: Questioner, probe_id: TicketId) -> tuple[TicketStore, FoundProbe]:
+    def _find(self, user: Questioner, probe_id: TicketId) -> tuple[TicketWire, FoundProbe]:
         """In whichever log it is. A log that is away is no reason, unless no other one has it."""
         away: GobblinError | None = None
         for log in self._list_logs(probe_id):
@@ -246,7 +246,7 @@ class Probes:
         if known is not None:
             yield known[0]
             return
-        yield from sorted({_OWN_LOG, *(each.executor.log for each in self.topology().executors.values())})
+        yield from sorted({_OWN_LOG, *(each.executor.way for each in self.topology().executors.values())})
 
 
 def _new_id() -> TicketId:
@@ -277,7 +277,7 @@ def _make_question(user: Questioner, node: DataNode, tables: Sequence[str], belo
     return ProbeQuestion(ProbeKind.COLUMNS if tables else kind, user.name, source=source, names=tuple(tables))
 
 
-def _give_up(store: TicketStore, probe_id: TicketId, *, is_claimed: bool) -> None:
+def _give_up(store: TicketWire, probe_id: TicketId, *, is_claimed: bool) -> None:
     said = describe_unanswered(is_claimed=is_claimed)
     store.give_up(probe_id, {"family": None, "message": said, "hint": "", "field": ""})
 

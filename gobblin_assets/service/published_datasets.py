@@ -88,7 +88,7 @@ def _find_reader(
     def can_read(executor: ExecutorSpec) -> bool:
         if log is not None:
             return executor.log == log
-        return all(names.shares_log(job, executor.log) is not False for job in jobs)
+        return all(names.shares_log(job, executor.way) is not False for job in jobs)
 
     if can_read(hop.executor):
         return hop
@@ -100,11 +100,16 @@ def _find_reader(
         if hop.target.node in each.nodes
         and hop.template.capability in each.capabilities
         and rules.allows(each.groups)
-        and (bound is None or bound.allows_log(each.log))
+        and (bound is None or bound.allows_log(each.way))
         and can_read(each)
     ]
     left = [each for each in others if each.identity not in banned]
-    return min(left, key=lambda each: (each.cost, each.executor.name), default=hop)
+    get_state = routes.topology.get_state
+    return min(
+        left,
+        key=lambda each: (each.cost, not get_state(each.executor.name).is_well, each.executor.name),
+        default=hop,
+    )
 
 
 def _list_jobs(items: object) -> Iterator[str]:
@@ -122,7 +127,7 @@ def _choose(item: Any, place: str, names: JobNames, executor: ExecutorSpec, know
         return item
     if job not in known:
         # What no flow has published was published by a job of its own, of the executor's log.
-        known[job] = names.shares_log(job, executor.log) is not False
+        known[job] = names.shares_log(job, executor.way) is not False
     if known[job]:
         return {"by": LEDGER, **item}
     if item.get("by") == LEDGER:
@@ -151,7 +156,7 @@ def describe_manifests(
         job
         for name in _list_names(schema)
         for job in dict.fromkeys(_list_jobs(asked.get(name)))
-        if names.shares_log(job, executor.log) is None
+        if names.shares_log(job, executor.way) is None
     }
     notes = [f"no flow of this service has published as {job} yet: is it the job's name?" for job in sorted(unknown)]
     return [*(_describe(datasets, *found, executor) for found, datasets in by_job.items()), *notes]

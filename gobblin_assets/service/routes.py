@@ -80,7 +80,7 @@ class RouteRules:
         return bound is None or (
             source == bound.source_node
             and bound.template_uri == move.template.plain_uri
-            and bound.allows_log(move.executor.log)
+            and bound.allows_log(move.executor.way)
         )
 
 
@@ -133,6 +133,10 @@ class RouteMap:
         for _name, spec in sorted(topology.executors.items()):
             for node in spec.executor.nodes:
                 self._reaching.setdefault(node, []).append(spec.executor)
+        self._lacking: dict[str, list[ExecutorSpec]] = {}
+        for name, state in topology.states.items():
+            for node in state.no_nodes:
+                self._lacking.setdefault(node, []).append(topology.executors[name].executor)
         self._moves: dict[NodeState, tuple[HopMove, ...]] = {}
         self._made: dict[tuple[str, str], HopMove] = {}
 
@@ -156,6 +160,10 @@ class RouteMap:
     def list_reaching(self, node: str) -> Sequence[ExecutorSpec]:
         """The executors that reach the node, by name."""
         return self._reaching.get(node, ())
+
+    def list_meant(self, node: str) -> Sequence[ExecutorSpec]:
+        """The same, with those that are to reach the node, and can't."""
+        return [*self.list_reaching(node), *self._lacking.get(node, ())]
 
     def list_moves(self, state: NodeState) -> tuple[HopMove, ...]:
         """What leads away from a place."""
@@ -197,6 +205,8 @@ class RouteMap:
                 if template.target.fits(node) and has_what_is_needed(node, template, "to")
             )
             cost = round(template.cost * _COST_UNITS) + round(executor.cost * _COST_UNITS)
+            # Less than any difference of costs that somebody writes: it decides between equal ones.
+            cost += not self.topology.get_state(executor.name).is_well
             known = self._made[name] = HopMove(template, executor, cost, name, targets)
         return known
 

@@ -17,10 +17,22 @@ class ExecutionStatus(StrEnum):
     PENDING = "PENDING"  # it waits for jobs before it, or for its launch
     ORCHESTRATED = "ORCHESTRATED"  # its ticket is sent
     RUNNING = "RUNNING"
+    PENDING_RETRY = "PENDING_RETRY"  # its ticket has ended, and it gets another one
+    PENDING_RESUME = "PENDING_RESUME"  # it had ended, and somebody has asked for the rest of it
     COMPLETE = "COMPLETE"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
 
+
+ENDED: Final = frozenset({ExecutionStatus.COMPLETE, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED})
+
+UNSENT: Final = (
+    ExecutionStatus.COMPILED,
+    ExecutionStatus.PENDING,
+    ExecutionStatus.PENDING_RETRY,
+    ExecutionStatus.PENDING_RESUME,
+)
+"""Of jobs whose tickets are to be sent."""
 
 EDGES: Final[Mapping[ExecutionStatus, frozenset[ExecutionStatus]]] = {
     ExecutionStatus.COMPILED: frozenset(
@@ -29,16 +41,19 @@ EDGES: Final[Mapping[ExecutionStatus, frozenset[ExecutionStatus]]] = {
     ExecutionStatus.PENDING: frozenset(
         {ExecutionStatus.COMPILED, ExecutionStatus.ORCHESTRATED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
     ),
-    ExecutionStatus.ORCHESTRATED: frozenset(
-        {ExecutionStatus.RUNNING, ExecutionStatus.COMPLETE, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
+    ExecutionStatus.ORCHESTRATED: frozenset({ExecutionStatus.RUNNING, ExecutionStatus.PENDING_RETRY, *ENDED}),
+    ExecutionStatus.RUNNING: frozenset({ExecutionStatus.PENDING_RETRY, *ENDED}),
+    # Of an execution, another job may run while one is to be sent again.
+    ExecutionStatus.PENDING_RETRY: frozenset(
+        {ExecutionStatus.ORCHESTRATED, ExecutionStatus.RUNNING, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
     ),
-    ExecutionStatus.RUNNING: frozenset({ExecutionStatus.COMPLETE, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}),
+    ExecutionStatus.PENDING_RESUME: frozenset(
+        {ExecutionStatus.ORCHESTRATED, ExecutionStatus.RUNNING, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED}
+    ),
     ExecutionStatus.COMPLETE: frozenset(),
-    ExecutionStatus.FAILED: frozenset(),
-    ExecutionStatus.CANCELLED: frozenset(),
+    ExecutionStatus.FAILED: frozenset({ExecutionStatus.PENDING_RESUME}),
+    ExecutionStatus.CANCELLED: frozenset({ExecutionStatus.PENDING_RESUME}),
 }
-
-ENDED: Final = frozenset(status for status, following in EDGES.items() if not following)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,8 @@ class JobStatus:
 
     ``processed_count``: rows; of copies, files. ``low_watermark`` and ``high_watermark``: of one key its text, of
     several a JSON object by key; None where nothing has a position. ``template_uri``: with the version of the pack that
-    the job was made by. Times are aware.
+    the job was made by. Times are aware. ``attempt``: its tickets are counted from 1; what earlier ones published is in
+    the figures.
     """
 
     flow: FlowKey
@@ -63,6 +79,7 @@ class JobStatus:
     low_watermark: str | None = None
     high_watermark: str | None = None
     template_uri: str | None = None
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)

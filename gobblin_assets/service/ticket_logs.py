@@ -22,7 +22,7 @@ class TicketWire(Protocol):
     """
 
     def find_log_id(self) -> LogId:
-        """The id of the log that the executors work with. RetryableError: none of them was heard yet."""
+        """The id of the log that the executors work with. RejectedError: none of them was ever heard."""
         ...
 
     def send(self, sent: SentTicket) -> None:
@@ -76,10 +76,6 @@ class TicketWire(Protocol):
 
     def list_heartbeats(self) -> Sequence[HeardHeartbeat]:
         """Of each process that takes tickets over this way, the last one."""
-        ...
-
-    def close(self) -> None:
-        """Let go of connections and threads. A call behind it may raise."""
         ...
 
 

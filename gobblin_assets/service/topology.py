@@ -10,6 +10,10 @@ from urllib.parse import quote
 NODE_SCHEME: Final = "gobblin-node"
 TOPOLOGY_SCHEME: Final = "gobblin-topology"
 
+PROCESS: Final = "process"
+DAGSTER: Final = "dagster"
+"""Technologies of executors. Both answer questions."""
+
 BY_LOG: Final = "log"
 """The communication with executors whose log the service reaches."""
 
@@ -120,9 +124,33 @@ def topology_uri(executor_name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorState:
+    """An executor as its heartbeats say. ``is_well``: it is not silent, and does not drain.
+
+    ``workers_max``: so many workers at once; None: no other bound than its slots. ``no_capabilities`` and ``no_nodes``:
+    what the administrator allows it and it can't do or reach, each with a sentence that says why.
+    """
+
+    is_well: bool = True
+    workers_max: int | None = None
+    no_capabilities: Mapping[str, str] = field(default_factory=dict)
+    no_nodes: Mapping[str, str] = field(default_factory=dict)
+
+
+_AS_WRITTEN: Final = ExecutorState()
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
-    """All nodes and executors at one time. ``version`` changes with any of them."""
+    """All nodes and executors at one time. ``version`` changes with any of them.
+
+    ``states``: of executors by their names, where the topology is limited by what they can do.
+    """
 
     version: str
     nodes: Mapping[str, DataNode]
     executors: Mapping[str, TopologySpec]
+    states: Mapping[str, ExecutorState] = field(default_factory=dict)
+
+    def get_state(self, executor: str) -> ExecutorState:
+        return self.states.get(executor, _AS_WRITTEN)

@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.topology import (
     NODE_NAME,
+    PROCESS,
     DataNode,
     ExecutorSpec,
     NodeKind,
@@ -28,9 +29,7 @@ from gobblin_assets.service.topology import (
     TopologySpec,
     topology_uri,
 )
-from gobblin_assets.spec.destination_kind import DESTINATION_KINDS
-from gobblin_assets.spec.job_kinds import DEFAULT_KIND, JOB_KINDS
-from gobblin_assets.spec.source_spec import SOURCES
+from gobblin_assets.spec.capabilities import list_known_capabilities
 from gobblin_assets.spec.spec_errors import refuse, suggest
 from gobblin_assets.spec.spec_model import SpecModel, refused
 from gobblin_assets.spec.yaml_files import read_yaml_file
@@ -105,7 +104,7 @@ class NodeDescription(SpecModel):
 class ExecutorDescription(SpecModel):
     """An executor as a file or a request describes it."""
 
-    technology: str = Field("process", min_length=1, max_length=100)
+    technology: str = Field(PROCESS, min_length=1, max_length=100)
     location: str = Field("", max_length=200)
     communication: str = Field("log", min_length=1, max_length=100)
     capabilities: tuple[str, ...] = Field(min_length=1, description="What it can do, such as ingest.jdbc or distcp.")
@@ -133,19 +132,6 @@ class ExecutorDescription(SpecModel):
             if close and word not in known:
                 raise refused(f"nothing is called {word!r}", hint=f"Did you mean {close[0]!r}?")
         return capabilities
-
-
-def list_known_capabilities() -> list[str]:
-    """The words for what the job kinds, sources and destinations can do that this process knows."""
-    sources, destinations = SOURCES.list_names(), DESTINATION_KINDS.list_names()
-    return sorted(
-        {
-            *(f"ingest.{name}" for name in sources),
-            *(f"sink.{name}" for name in sources),
-            *(f"sink.into.{name}" for name in destinations),
-            *(name for name in JOB_KINDS.list_names() if name != DEFAULT_KIND),
-        }
-    )
 
 
 def read_topology_file(path: Path) -> Topology:

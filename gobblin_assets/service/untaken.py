@@ -110,8 +110,8 @@ def _may_end(request: FlowRequest, template: JobTemplate, node: DataNode) -> boo
 
 
 def _list_concerned(routes: RouteMap, *nodes: str) -> list[ExecutorSpec]:
-    """Executors that reach one of the nodes."""
-    found = {executor.name: executor for node in nodes for executor in routes.list_reaching(node)}
+    """Executors that reach one of the nodes, or are to."""
+    found = {executor.name: executor for node in nodes for executor in routes.list_meant(node)}
     return [executor for _name, executor in sorted(found.items())]
 
 
@@ -121,7 +121,7 @@ def _list_pairs(
     """Executors with other ends of a hop: these nodes, or a few that each executor reaches from ``end``."""
     nodes = routes.topology.nodes
     if others is None:
-        for executor in routes.list_reaching(end):
+        for executor in routes.list_meant(end):
             usable = (each for each in sorted(executor.nodes) if request.rules.allows(nodes[each].groups))
             for name in islice((each for each in usable if each != end), _OTHER_NODES_MAX):
                 yield executor, nodes[name]
@@ -156,11 +156,13 @@ def _say_why(
 ) -> str:
     goal_nodes = {goal.node for goal in request.goals}
     nodes = routes.topology.nodes
+    found = routes.topology.get_state(executor.name)
     if template.capability not in executor.capabilities:
-        return f"the executor {executor.name} can't do {template.capability}"
+        said = f"the executor {executor.name} can't do {template.capability}"
+        return found.no_capabilities.get(template.capability, said)
     for state in (source, target):
         if state.node not in executor.nodes:
-            return f"the executor {executor.name} does not reach {state.node}"
+            return found.no_nodes.get(state.node, f"the executor {executor.name} does not reach {state.node}")
     for state, end in ((source, "from"), (target, "to")):
         node = nodes[state.node]
         if not has_what_is_needed(node, template, end):

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from gobblin_assets.errors import ErrorFamily
-from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketVerb
+from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
@@ -44,6 +44,10 @@ PROBE_KEPT_S: Final = 24 * 3_600.0
 
 PROBES_OPEN_MAX: Final = 20
 """Of one executor: so many questions may wait for their answers."""
+
+
+LONG_RUN_S: Final = 30.0
+LONG_RUNS: Final = 5
 
 
 class TicketReportKind(StrEnum):
@@ -96,6 +100,28 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingTicket:
+    """What decides with which other tickets one may share a run. ``uri``: of its job.
+
+    ``needs``: equal for jobs whose sources and places need the same of Spark. ``is_long``: one of the last LONG_RUNS
+    runs of its job took longer than LONG_RUN_S.
+    """
+
+    uri: str
+    shape: TicketShape
+    needs: str
+    is_long: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that lives, and who made it."""
+
+    claim: Claim
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class FoundProbe:
     """A PROBE as the log has it. ``age_s``: since it was sent; ``end``: what the end of the ticket says, or None."""
 
@@ -140,6 +166,14 @@ class TicketOutput:
     updated_at: dt.datetime
 
 
+@dataclass(frozen=True, slots=True)
+class LastTicket:
+    """The last ticket of a job. ``is_delete``: the job has been removed, and what it published is there."""
+
+    ticket_id: TicketId
+    is_delete: bool
+
+
 class TicketStore(Protocol):
     """Each method is one transaction, by the log's clock."""
 
@@ -157,6 +191,14 @@ class TicketStore(Protocol):
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         """Those that cancel others first, then those that wait for no slot, ADD last; of each, the oldest first."""
+        ...
+
+    def describe_waiting(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
+        """Of those of these tickets that have a job to run."""
+        ...
+
+    def list_held(self, executor: str) -> Sequence[HeldClaim]:
+        """The claims of the executor's tickets that live."""
         ...
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
@@ -216,6 +258,10 @@ class TicketStore(Protocol):
         """
         ...
 
+    def list_cancels(self, ticket_id: TicketId) -> Sequence[TicketId]:
+        """The tickets that cancel this one, and have not ended."""
+        ...
+
     def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
         """End a ticket as CANCELLED that nobody works on. False: an attempt at it lives. True also if it has ended.
 
@@ -252,12 +298,16 @@ class TicketStore(Protocol):
         ...
 
     def list_done(self, ticket_id: TicketId) -> Collection[tuple[DatasetUrn, str]]:
-        """Datasets, each with a partition's key, that runs of the ticket's attempts have published completely."""
+        """Datasets, each with a partition's key, that runs of the ticket's attempts have published completely.
+
+        Also those of the tickets that it goes on from.
+        """
         ...
 
     def list_unreported(self, ticket_id: TicketId) -> Sequence[SequenceId]:
         """Publications of the ticket's job since it was first claimed that no report of it has, the oldest first.
 
+        A ticket that goes on from others also tells what these left untold.
         Among them may be such of other runs of the job. Without compactions. None of workers: they publish many times a
         minute, and report how far they are.
         """
@@ -272,4 +322,12 @@ class TicketStore(Protocol):
 
     def list_outputs(self, ticket_id: TicketId, *, limit: int) -> Sequence[TicketOutput]:
         """Of the ticket's attempts, the latest first."""
+        ...
+
+    def list_last_tickets(self) -> Mapping[JobName, LastTicket | None]:
+        """Of each job that tickets brought here; None: all of its tickets are forgotten."""
+        ...
+
+    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
+        """The jobs of these tickets, without those that are forgotten or that this release can't read."""
         ...

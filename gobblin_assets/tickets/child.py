@@ -4,20 +4,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from gobblin_assets.errors import FencedError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim
 from gobblin_assets.tickets.interruption import Interruption
-from gobblin_assets.tickets.ticket_run import describe_end, report_missed, run_claimed
-
-_SAID: Final = {
-    AttemptEnd.CANCELLED: "cancelled",
-    AttemptEnd.DRAINED: "its executor was asked to end",
-    AttemptEnd.DIED: "its executor has died",
-}
+from gobblin_assets.tickets.ticket_run import report_interrupted, run_claimed
 
 
 def run_attempt(
@@ -35,15 +28,7 @@ def run_attempt(
         say(str(error))
         return None
     except KeyboardInterrupt:
-        return _report_end(claim, stores, interruption.end or AttemptEnd.CANCELLED)
-
-
-def _report_end(claim: Claim, stores: Stores, end: AttemptEnd) -> AttemptEnd | None:
-    try:
-        report_missed(claim, stores)
-    except FencedError:
-        return None
-    return end if stores.tickets.end(claim, end, describe_end(_SAID[end])) else None
+        return report_interrupted(claim, stores, interruption.end or AttemptEnd.CANCELLED)
 
 
 @contextmanager

@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, Final
 
-from gobblin_assets.errors import FencedError, OutcomeUnknownError, RetryableError
+from gobblin_assets.errors import OutcomeUnknownError, RetryableError
 from gobblin_assets.model.clock import Clock
+from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.tickets import PROBE_LIFE_S, AttemptEnd, Claim, OpenTicket, describe_unanswered
+from gobblin_assets.state.tickets import PROBE_LIFE_S, AttemptEnd, Claim, OpenTicket
 from gobblin_assets.tickets.attempt_processes import AttemptProcess, AttemptProcesses
+from gobblin_assets.tickets.heartbeats import Heart
+from gobblin_assets.tickets.inbox import end_dead_run, give_up_ticket, report_all_missed
 from gobblin_assets.tickets.interruption import CANCELLING, DRAINING
-from gobblin_assets.tickets.ticket_run import describe_end, report_missed
+from gobblin_assets.tickets.ticket_run import describe_end
 
 POLL_S: Final = 0.5
 CLAIM_TTL_S: Final = 30.0
-_RENEWALS_PER_TTL: Final = 3
+RENEWALS_PER_TTL: Final = 3
 
 STOP_GRACE_S: Final = 60.0
 """So long a process may take to end after a signal; then it is killed."""
@@ -41,7 +44,11 @@ _PAUSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """The options of an executor. ``owner`` names its process; ``slots``: so many tickets at once."""
+    """The options of an executor. ``owner`` names its process; ``slots``: so many tickets at once.
+
+    0: it only answers questions and ends tickets that nobody works on, beside a Dagster that runs the others. Then it
+    has no heartbeat: the Dagster has one.
+    """
 
     name: str
     slots: int
@@ -77,6 +84,7 @@ class ProcessExecutor:
     options: ExecutorOptions
     stores: Stores
     processes: AttemptProcesses
+    heart: Heart
     clock: Clock
     say: Callable[[str], None]
     _children: dict[TicketId, _Child] = field(default_factory=dict)
@@ -86,7 +94,8 @@ class ProcessExecutor:
         """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them."""
         pause_s = 0.0
         while not wait(pause_s or POLL_S):
-            pause_s = 0.0 if self._try(self._look) else _PAUSE_S
+            is_there = self._try(partial(self._beat, ExecutorPhase.WORKING)) and self._try(self._look)
+            pause_s = 0.0 if is_there else _PAUSE_S
         self.processes.close()
         self._drain()
 
@@ -101,20 +110,24 @@ class ProcessExecutor:
             self.say(f"{type(error).__name__}: {error}")
         return True
 
+    def _beat(self, phase: ExecutorPhase) -> None:
+        if self.options.slots > 0:
+            self.heart.beat(phase)
+
     def _look(self) -> None:
         self._reap()
         self._renew()
         for ticket in self.stores.tickets.list_claimable(self.options.name, limit=_LISTED_MAX):
             if not self._try(partial(self._take, ticket)):
                 return
-        if len(self._children) < self.options.slots:
+        if len(self._children) < max(1, self.options.slots):
             self.processes.prepare()
 
     def _take(self, ticket: OpenTicket) -> None:
         if ticket.verb is TicketVerb.CANCEL:
             self._cancel(ticket.ticket_id)
         elif ticket.is_used_up:
-            self._give_up(ticket)
+            give_up_ticket(ticket, self.stores, self.say)
         elif self._has_room(ticket.verb):
             self._claim(ticket)
 
@@ -122,6 +135,8 @@ class ProcessExecutor:
         probes = sum(child.is_probe for child in self._children.values())
         if verb is TicketVerb.PROBE:
             return probes < PROBES_AT_ONCE_MAX
+        if self.options.slots == 0:
+            return False
         return verb in _REPLACING or len(self._children) - probes < self.options.slots
 
     def _claim(self, ticket: OpenTicket) -> None:
@@ -136,15 +151,6 @@ class ProcessExecutor:
             self._children[claim.ticket_id] = _Child(claim, self.processes.start(claim), None, is_probe, life_end_s)
         except OSError as error:
             self._end(claim, AttemptEnd.DIED, describe_end(f"no process could be started: {error}"))
-
-    def _give_up(self, ticket: OpenTicket) -> None:
-        last = Claim(ticket.ticket_id, ticket.last_attempt)
-        self._report_missed(last)
-        said = f"{ticket.attempts} attempts died"
-        if ticket.verb is TicketVerb.PROBE:
-            said = describe_unanswered(is_claimed=ticket.last_attempt > 0)
-        if self.stores.tickets.give_up(ticket.ticket_id, describe_end(said, hint="Read the executor's own log.")):
-            self.say(f"ticket {ticket.ticket_id}: {said}")
 
     def _cancel(self, ticket_id: TicketId) -> None:
         other = self.stores.tickets.settle_cancel(ticket_id)
@@ -169,21 +175,12 @@ class ProcessExecutor:
                 with suppress(OSError):
                     child.pipe.close()
                 # No later attempt may come that would tell of them.
-                self._try(partial(self._report_missed, child.claim))
+                self._try(partial(report_all_missed, child.claim, self.stores))
                 died = _describe_death(code)
                 if code != 0:
-                    self._end_run(child.claim, died)
+                    end_dead_run(child.claim, self.stores, f"its process {died}")
                 self._end(child.claim, AttemptEnd.DIED, describe_end(died))
                 del self._children[ticket_id]
-
-    def _end_run(self, claim: Claim, died: str) -> None:
-        """End the leases that a dead process held: the next attempt does not wait until they run out.
-
-        Before the attempt's end is reported, so that an executor that dies between repeats both.
-        """
-        if (run_id := self.stores.tickets.find_run(claim)) is not None:
-            self.stores.leases.end_dead_run(run_id, f"its process {died}")
-            self.stores.sink_workers.leave(run_id)
 
     def _kill_late(self) -> None:
         now_s = self.clock.monotonic()
@@ -196,17 +193,10 @@ class ProcessExecutor:
         if self.stores.tickets.end(claim, end, details):
             self.say(f"ticket {claim.ticket_id}: attempt {claim.attempt} {details['message']}")
 
-    def _report_missed(self, claim: Claim) -> None:
-        try:
-            report_missed(claim, self.stores)
-        except FencedError:
-            # The attempt has ended; the ticket's next report is that of its end.
-            return
-
     def _renew(self) -> None:
         if not self._children or self.clock.monotonic() < self._renew_at_s:
             return
-        self._renew_at_s = self.clock.monotonic() + self.options.claim_ttl_s / _RENEWALS_PER_TTL
+        self._renew_at_s = self.clock.monotonic() + self.options.claim_ttl_s / RENEWALS_PER_TTL
         claims = [child.claim for child in self._children.values()]
         kept = self.stores.tickets.renew(claims, ttl_s=self.options.claim_ttl_s)
         for child in self._children.values():
@@ -218,11 +208,13 @@ class ProcessExecutor:
         for child in self._children.values():
             self._stop(child, DRAINING)
         while any(child.process.poll() is None for child in self._children.values()):
+            self._try(partial(self._beat, ExecutorPhase.DRAINING))
             self._try(self._renew)
             self.clock.sleep(POLL_S)
             self._kill_late()
         # Without the log, the claims of those that could not report their end expire.
         self._try(self._reap)
+        self._try(partial(self._beat, ExecutorPhase.ENDED))
 
 
 def _describe_death(code: int) -> str:

@@ -8,7 +8,8 @@ group of processes sends it, drains.
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -45,6 +46,13 @@ class Interruption:
         if not self.is_graceful:
             raise KeyboardInterrupt
 
+    def interrupt(self, end: AttemptEnd) -> None:
+        """Interrupt the work of the main thread, from another one."""
+        self.end = self.end or end
+        self.stop.make()
+        if not self.is_graceful:
+            os.kill(os.getpid(), signal.SIGINT)
+
     def watch(self, pipe: int) -> None:
         """Wait for the executor's word or its death. For a thread of its own, which may outlive the attempt."""
         # By the descriptor: a thread in Python's own reader has a lock that the interpreter wants when it ends.
@@ -53,13 +61,21 @@ class Interruption:
             # Whatever becomes of its output, the attempt has to end.
             with suppress(Exception):
                 take_output_back(os.environ)
-        self.end = self.end or _ENDS[said]
-        self.stop.make()
-        if not self.is_graceful:
-            os.kill(os.getpid(), signal.SIGINT)
+        self.interrupt(_ENDS[said])
         if said:
             # The executor kills what takes too long.
             os.read(pipe, 1)
         time.sleep(ORPHAN_GRACE_S)
         # What hangs in a driver or a JVM does not hear a KeyboardInterrupt.
         os._exit(EXIT_ORPHANED)
+
+
+@contextmanager
+def hold_signals() -> Iterator[None]:
+    """The main thread hears neither signal during the block, so that it can report an end."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,7 +5,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gobblin_assets.commit.sequence import Publication
 from gobblin_assets.errors import (
@@ -27,7 +27,9 @@ from gobblin_assets.model.wording import join_some
 from gobblin_assets.run.run_values import DatasetReport, ReportedAs, RunReport, RunRequest
 from gobblin_assets.run.runner import owner_text, run_request
 from gobblin_assets.run.stores import Stores
+from gobblin_assets.spec.job_options import JobOptions
 from gobblin_assets.spec.job_parsing import parse_any_job
+from gobblin_assets.spec.selection import Datasets
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from gobblin_assets.tickets.interruption import Interruption
 from gobblin_assets.tickets.ticket_selection import select_of_ticket
@@ -46,7 +48,27 @@ _BY_WEIGHT: Final = (
 )
 """The family of an end is the first of these that some partition failed with."""
 
+_SAID: Final = {
+    AttemptEnd.COMPLETE: "drained",
+    AttemptEnd.CANCELLED: "cancelled",
+    AttemptEnd.DRAINED: "its executor was asked to end",
+    AttemptEnd.DIED: "its executor has died",
+}
+
 _log = logging.getLogger(__name__)
+
+
+class HostRun(Protocol):
+    """A run of Dagster's that an attempt is a part of. It keeps the events of the attempt's run."""
+
+    @property
+    def dagster_run_id(self) -> str: ...
+
+    def run(
+        self, job: JobOptions, datasets: Datasets, request: RunRequest, hear: Callable[[DatasetReport], None]
+    ) -> RunReport:
+        """Run the request. ``hear`` gets each publication that the run makes. KeyboardInterrupt: it was interrupted."""
+        ...
 
 
 def run_claimed(
@@ -55,8 +77,11 @@ def run_claimed(
     open_spark: Callable[[], AnnouncedEngine],
     say: Callable[[str], None],
     interruption: Interruption,
+    host: HostRun | None = None,
 ) -> AttemptEnd:
     """Run the ticket's job to its end, and report that. What the job's own code raises ends the attempt as FAILED.
+
+    ``host`` None: this process itself runs the job.
 
     FencedError: the attempt is not the last one any more; nothing is reported. KeyboardInterrupt: it was interrupted,
     and whoever takes it reports the end. Drivers make other errors of a KeyboardInterrupt, which count as one.
@@ -70,13 +95,13 @@ def run_claimed(
         deletes = sent.verb is TicketVerb.DELETE
         # Told before it takes a lease: the executor ends the leases of a run whose process has died.
         run_id = RunId(SystemClock().new_id())
-        reports.append(TicketReportKind.RUNNING, {"owner": owner_text(), "run_id": str(run_id)})
+        reports.append(TicketReportKind.RUNNING, _describe_begin(run_id, host))
         if sent.question is not None:
             end, details = _answer(sent, sent.question, stores, open_spark, say)
         elif goes_on:
-            end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports)
+            end, details = _work(sent, run_id, stores, open_spark, say, interruption, reports, host)
         else:
-            end, details = _describe_end(_run(sent, run_id, stores, open_spark, say, reports))
+            end, details = _describe_end(_run(sent, run_id, stores, open_spark, say, reports, host))
     except FencedError:
         raise
     except GobblinError as error:
@@ -97,6 +122,15 @@ def run_claimed(
     return end
 
 
+def report_interrupted(claim: Claim, stores: Stores, end: AttemptEnd) -> AttemptEnd | None:
+    """Report the end of an attempt that was interrupted. None: it may report no more."""
+    try:
+        report_missed(claim, stores)
+    except FencedError:
+        return None
+    return end if stores.tickets.end(claim, end, describe_end(_SAID[end])) else None
+
+
 def report_missed(claim: Claim, stores: Stores) -> None:
     """Report publications of the job that no report has: a process may die between a publication and its report."""
     missing = stores.tickets.list_unreported(claim.ticket_id)
@@ -108,6 +142,11 @@ def report_missed(claim: Claim, stores: Stores) -> None:
 def describe_end(message: str = "", *, family: ErrorFamily | None = None, hint: str = "") -> dict[str, Any]:
     """What the report of an end says, beside its state. ``message``: a sentence for people, without secrets."""
     return {"family": None if family is None else family.value, "message": message, "hint": hint}
+
+
+def _describe_begin(run_id: RunId, host: HostRun | None) -> dict[str, Any]:
+    details = {"owner": owner_text(), "run_id": str(run_id)}
+    return details if host is None else {**details, "dagster_run_id": host.dagster_run_id}
 
 
 class _Reports:
@@ -163,6 +202,7 @@ def _run(
     open_spark: Callable[[], AnnouncedEngine],
     say: Callable[[str], None],
     reports: _Reports,
+    host: HostRun | None,
 ) -> RunReport | None:
     """None: nothing is missing."""
     job = parse_any_job(sent.get_job_ticket().job)
@@ -184,11 +224,14 @@ def _run(
         by_hand=False,
         # The attempt before may have died with its leases and its executor: then they have to expire.
         waits_for_turn=True,
-        reported_as=ReportedAs(by=REPORTED_BY, mode=sent.selection.mode.value),
+        dagster_run_id=None if host is None else host.dagster_run_id,
+        reported_as=ReportedAs(by=REPORTED_BY, mode=sent.selection.mode.value) if host is None else None,
         run_id=run_id,
         # Attempts before this one published some of it, and what they sealed is published by recovery.
         find_done=partial(stores.tickets.list_done, sent.ticket_id),
     )
+    if host is not None:
+        return host.run(job, datasets, request, reports.hear)
     with program.open_run(job, datasets, open_spark, stores, say, reports.hear) as ports:
         return run_request(request, ports)
 
@@ -201,6 +244,7 @@ def _work(
     say: Callable[[str], None],
     interruption: Interruption,
     reports: _Reports,
+    host: HostRun | None,
 ) -> tuple[AttemptEnd, dict[str, Any]]:
     from gobblin_assets.tickets.ticket_worker import run_worker_ticket  # noqa: PLC0415  it imports PySpark
 
@@ -208,7 +252,9 @@ def _work(
         reports.append(TicketReportKind.PROGRESS, details)
 
     interruption.is_graceful = True
-    done = run_worker_ticket(sent, run_id, stores, open_spark(), say, interruption.stop, report_progress)
+    dagster_run_id = None if host is None else host.dagster_run_id
+    stop = interruption.stop
+    done = run_worker_ticket(sent, run_id, stores, open_spark(), say, stop, report_progress, dagster_run_id)
     if interruption.end is not None:
         raise KeyboardInterrupt
     return AttemptEnd.COMPLETE, describe_end(done)

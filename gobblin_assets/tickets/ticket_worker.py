@@ -11,7 +11,12 @@ from operator import itemgetter
 from typing import Any, Final
 
 from gobblin_assets.errors import FencedError, GobblinError, RetryableError
-from gobblin_assets.jobs.sink.running import find_spark_needs, open_log_connection, read_sink_datasets, run_worker
+from gobblin_assets.jobs.sink.running import (
+    find_spark_needs,
+    open_log_connection,
+    read_sink_datasets,
+    work_beside_others,
+)
 from gobblin_assets.jobs.sink.sink_ports import SinkSpark
 from gobblin_assets.jobs.sink.stream_status import DatasetStatus, find_stream_status, open_copied_logs
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
@@ -40,10 +45,11 @@ def run_worker_ticket(
     say: Callable[[str], None],
     stop: StopRequest,
     report_progress: Callable[[Mapping[str, Any]], None],
+    dagster_run_id: str | None = None,
 ) -> str:
     """Do what the ticket says until it is done, or ``stop`` is made. Returns what was done, as a sentence.
 
-    ``run_id``: of the worker that it starts.
+    ``run_id``: of the worker that it starts; ``dagster_run_id``: of the Dagster run that the worker is, if it is one.
 
     FencedError by ``report_progress``: the attempt is not the last one any more, and the worker ends.
     """
@@ -58,7 +64,7 @@ def run_worker_ticket(
     if find_spark_needs(job, specs):
         spark.get_session(job)
     with _reporting(lambda: report_progress(describe_progress(job, specs, stores)), stop, say):
-        run_worker(job, stop.wait, datasets=sent.selection.datasets, spark=spark, say=say, run_id=run_id)
+        work_beside_others(*(job, specs, stores, stop.wait, say, spark), dagster_run_id=dagster_run_id, run_id=run_id)
     return "drained"
 
 

@@ -13,10 +13,12 @@ from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service import orchestrator
+from gobblin_assets.service.executor_health import ExecutorHealths
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, JobNames
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.placement import Placement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
@@ -77,7 +79,10 @@ def edge_world(world: FlowWorld) -> EdgeWorld:
     logs = EdgeLogs(world.engine)
     edge = FlowWorld(world.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
     edge.flows = FlowManager(edge.catalog, edge.store, edge.compiler, lambda: edge.compiler.topology, logs)
-    return EdgeWorld(world, edge, logs, Orchestrator(world.executions, logs), Monitor(world.executions, logs))
+    healths = ExecutorHealths(lambda: world.compiler.topology, logs)
+    placement = Placement(lambda: world.compiler.topology, healths.get)
+    orchestrator = Orchestrator(world.executions, logs, placement)
+    return EdgeWorld(world, edge, logs, orchestrator, Monitor(world.executions, logs))
 
 
 def test_a_log_that_is_away_is_asked_once_a_look_and_holds_up_no_other(

@@ -1,6 +1,7 @@
 """Flows from their description to their status, over Postgres, with an executor that only reports."""
 
 import threading
+import time
 from dataclasses import replace
 
 import psycopg
@@ -11,9 +12,9 @@ from gobblin_assets import failpoints
 from gobblin_assets.db import schema, transactions
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.model.job_ticket import TicketSelection
+from gobblin_assets.model.job_ticket import TicketId, TicketSelection
 from gobblin_assets.service import flow_manager
-from gobblin_assets.service.execution_store import JobOfExecution
+from gobblin_assets.service.execution_store import JobOfExecution, SendTurn
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
@@ -520,10 +521,14 @@ def test_a_job_that_was_begun_when_the_worker_before_it_failed_is_sent_and_watch
     world.compiler.workers = frozenset({0})
     world.flows.create(world.person, make_config("lake", "mirror"))
     claim = play_worker(world)
-    assert world.executions.begin_send(JobOfExecution(world.flows.get_status(KEY).execution_id, 1))
+    status = world.flows.get_status(KEY)
+    job = JobOfExecution(status.execution_id, 1)
+    assert world.executions.begin_send(job, TicketId(status.jobs[1].ticket_id)) is SendTurn.NOW
     world.executor.tickets.end(claim, AttemptEnd.FAILED, {"message": "it broke"})
     world.monitor.look()
     assert world.flows.get_status(KEY).jobs[1].status is ExecutionStatus.PENDING
+    # Another sender takes it a quarter of a second later.
+    time.sleep(0.3)
     world.play(rows=3)
     status = world.flows.get_status(KEY)
     assert [job.status for job in status.jobs] == [ExecutionStatus.FAILED, ExecutionStatus.COMPLETE]

@@ -330,6 +330,9 @@ class SinkHands:
             sink_workers=self.watch("workers", SimSinkWorkerStore(db)),
             rate_shares=SimRateShareStore(db),
             tickets=_UNREACHED,
+            worker_tickets=_UNREACHED,
+            heartbeats=_UNREACHED,
+            wires=_UNREACHED,
         )
 
     def work(self) -> None:

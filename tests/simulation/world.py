@@ -207,6 +207,9 @@ class Runner:
             sink_workers=SimSinkWorkerStore(db),
             rate_shares=SimRateShareStore(db),
             tickets=_UNREACHED,
+            worker_tickets=_UNREACHED,
+            heartbeats=_UNREACHED,
+            wires=_UNREACHED,
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
 

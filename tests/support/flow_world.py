@@ -9,8 +9,11 @@ from typing import Any, Final
 from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorPhase
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketShape
 from gobblin_assets.model.state import SequenceId
+from gobblin_assets.service.executor_health import ExecutorHealths
+from gobblin_assets.service.executor_watch import ExecutorWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
@@ -18,6 +21,7 @@ from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, Pen
 from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
+from gobblin_assets.service.placement import Placement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
@@ -35,6 +39,7 @@ from gobblin_assets.service.topology import (
     TopologySpec,
     topology_uri,
 )
+from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 
@@ -59,7 +64,9 @@ def make_topology(*nodes: str, executors: Sequence[str] = (EXECUTOR,), log: str 
                 topology_uri(name),
                 "1",
                 "",
-                ExecutorSpec(name, "process", "here", "log", frozenset({"distcp"}), frozenset(nodes), log=log),
+                ExecutorSpec(
+                    name, "process", "here", "log", frozenset({"distcp", "ingest.jdbc"}), frozenset(nodes), log=log
+                ),
             )
             for name in executors
         },
@@ -148,12 +155,24 @@ class FlowWorld:
         self.logs = PostgresTicketLogs(self.engine, {})
         self.catalog = FlowCatalog(self.store)
         self.flows = FlowManager(self.catalog, self.store, self.compiler, lambda: self.compiler.topology, self.logs)
-        self.orchestrator = Orchestrator(self.executions, self.logs)
+        self.healths = ExecutorHealths(lambda: self.compiler.topology, self.logs)
+        placement = Placement(lambda: self.compiler.topology, self.healths.get)
+        self.orchestrator = Orchestrator(self.executions, self.logs, placement)
+        self.watch = ExecutorWatch(self.executions, self.logs, placement)
         self.monitor = Monitor(self.executions, self.logs)
         self.schedules = PostgresScheduleStore(self.engine)
         self.scheduler = Scheduler(self.schedules)
         self.launcher = Launcher(self.schedules, self.store, self.flows.compiling, self.flows.writes)
         self.executor = PlayedExecutor(self.engine)
+
+    def beat(self, name: str = EXECUTOR, phase: ExecutorPhase = ExecutorPhase.WORKING, *, slots: int = 10) -> None:
+        """The executor of this name is heard."""
+        beats = PostgresHeartbeatStore(self.engine)
+        log_id = self.logs.get_log_id("")
+        beats.beat(
+            ExecutorHeartbeat(name, f"{name}'s process", log_id, "1", slots, frozenset({"ingest.jdbc"}), phase=phase)
+        )
+        self.healths.look()
 
     def step(self) -> None:
         self.orchestrator.look()

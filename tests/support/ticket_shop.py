@@ -31,6 +31,7 @@ from gobblin_assets.state.tickets import Claim, TicketReport, TicketReportKind
 from gobblin_assets.tickets import ticket_worker
 from gobblin_assets.tickets.attempt_processes import hand_over
 from gobblin_assets.tickets.executor import ExecutorOptions, ProcessExecutor
+from gobblin_assets.tickets.heartbeats import Heart, describe_executor
 from tests.support.command_lake import invoke
 from tests.support.forks import FORKS
 from tests.support.postgres import Database
@@ -241,7 +242,10 @@ class Executor:
         self._shop = shop
         self._failpoints_of = failpoints_of
         options = ExecutorOptions(NAME, slots, owner, claim_ttl_s, stop_grace_s)
-        made = ProcessExecutor(options, shop.stores, self, SystemClock(), self.lines.append)
+        log_id = shop.stores.tickets.find_log_id()
+        beat = describe_executor(NAME, owner, log_id, slots, shop.environment)
+        heart = Heart(shop.stores.heartbeats, lambda: beat, SystemClock())
+        made = ProcessExecutor(options, shop.stores, self, heart, SystemClock(), self.lines.append)
         self._thread = threading.Thread(target=made.take_tickets, args=(self._stop.wait,))
 
     def start(self, claim: Claim) -> ForkedAttempt:

@@ -3,7 +3,7 @@
 import datetime as dt
 import uuid
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -15,10 +15,13 @@ from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.service.job_progress import (
     JobOutline,
     JobProgress,
+    ReportPlaces,
     check_move,
     decide_execution,
     fold_reports,
     join_key,
+    read_places,
+    write_places,
     write_watermarks,
 )
 from gobblin_assets.service.statuses import EDGES, ENDED, ExecutionStatus
@@ -74,6 +77,41 @@ def test_however_often_and_in_which_pieces_reports_are_read_each_counts_once(cut
     for cut in [*sorted(cuts), len(STORY)]:
         progress = fold_reports(progress, STORY[:cut])
     assert progress == fold_reports(SENT, STORY)
+
+
+OPEN_STORY = [
+    *STORY[:-1],
+    report(3, 1, TicketReportKind.CLAIMED),
+    report(3, 2, TicketReportKind.PROGRESS, datasets={"o": {"lag": 3, "position": "20"}}),
+    report(3, 3, TicketReportKind.PROGRESS, datasets={"o": {"lag": 2, "position": "21"}}),
+]
+
+
+@given(order=st.permutations(range(len(STORY) * 2)), cuts=st.lists(st.integers(0, len(STORY) * 2), max_size=4))
+def test_reports_that_are_doubled_late_and_in_any_order_lead_to_one_end(order: list[int], cuts: list[int]) -> None:
+    doubled = [(STORY * 2)[each] for each in order]
+    ends = [0, *sorted(cuts), len(doubled)]
+    progress = SENT
+    for first, last in pairwise(ends):
+        progress = fold_reports(progress, doubled[first:last])
+    assert progress == fold_reports(SENT, STORY)
+    assert read_places(write_places(progress.places)) == progress.places
+
+
+@given(order=st.permutations(OPEN_STORY))
+def test_what_is_known_of_an_open_job_does_not_depend_on_the_order_of_its_reports(order: list[TicketReport]) -> None:
+    assert fold_reports(SENT, order) == fold_reports(SENT, OPEN_STORY)
+
+
+def test_what_earlier_tickets_published_stays_counted() -> None:
+    earlier = fold_reports(SENT, STORY[:4])
+    again = replace(earlier, status=ExecutionStatus.ORCHESTRATED, places=ReportPlaces(), read=(-1, 0))
+    done = fold_reports(again, [published(1, 1, 7, id=["11", "18"])])
+    assert (done.processed_count, done.low_watermarks, done.high_watermarks) == (
+        17,
+        {join_key("o", "id"): "1"},
+        {join_key("o", "id"): "18"},
+    )
 
 
 def test_progress_of_workers_says_their_lanes_and_what_the_source_keeps() -> None:
@@ -168,3 +206,36 @@ def test_an_execution_moves_along_edges_and_ends_when_its_jobs_have(
         assert set(after.values()) <= ENDED
     for number in found.cancelled:
         check_move(statuses[number], ExecutionStatus.CANCELLED)
+
+
+def test_behind_a_failure_only_what_runs_goes_on_where_that_is_asked_for() -> None:
+    jobs = [
+        outline(0, ExecutionStatus.FAILED),
+        outline(1, ExecutionStatus.RUNNING),
+        outline(2, ExecutionStatus.PENDING, 1),
+        outline(3, ExecutionStatus.PENDING_RETRY),
+        replace(outline(4, ExecutionStatus.PENDING_RETRY), is_begun=True),
+    ]
+    assert not decide_execution(ExecutionStatus.RUNNING, jobs).cancelled
+    found = decide_execution(ExecutionStatus.RUNNING, jobs, finishes_running=True)
+    assert found.cancelled.keys() == {2, 3}
+    assert found.status is ExecutionStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ((ExecutionStatus.COMPLETE,), ExecutionStatus.PENDING_RETRY),
+        ((ExecutionStatus.ORCHESTRATED,), ExecutionStatus.ORCHESTRATED),
+        ((ExecutionStatus.ORCHESTRATED, ExecutionStatus.COMPLETE), ExecutionStatus.RUNNING),
+        ((ExecutionStatus.RUNNING,), ExecutionStatus.RUNNING),
+    ],
+)
+def test_an_execution_waits_for_a_retry_if_nothing_else_is_at_work(
+    others: tuple[ExecutionStatus, ...], expected: ExecutionStatus
+) -> None:
+    jobs = [outline(number, status) for number, status in enumerate((ExecutionStatus.PENDING_RETRY, *others))]
+    assert decide_execution(ExecutionStatus.PENDING_RETRY, jobs).status is expected
+    # One that has run does not say ORCHESTRATED again.
+    has_run = ExecutionStatus.PENDING_RETRY if expected is ExecutionStatus.PENDING_RETRY else ExecutionStatus.RUNNING
+    assert decide_execution(ExecutionStatus.RUNNING, jobs).status is has_run

@@ -7,7 +7,8 @@ import yaml
 
 from gobblin_assets.service.job_template import parse_template
 from gobblin_assets.service.template_store import TemplatesInMemory, read_shipped_packs
-from gobblin_assets.service.topology_file import list_known_capabilities, read_topology
+from gobblin_assets.service.topology_file import read_topology
+from gobblin_assets.spec.capabilities import list_known_capabilities
 from gobblin_assets.spec.job_parsing import parse_any_job
 from tests.support.flow_templates import make_compiler, make_flow, plan_flow, read_pack, show_plan
 

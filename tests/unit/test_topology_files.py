@@ -7,7 +7,8 @@ import pytest
 
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.topology import NodeKind
-from gobblin_assets.service.topology_file import list_known_capabilities, read_topology, read_topology_file
+from gobblin_assets.service.topology_file import read_topology, read_topology_file
+from gobblin_assets.spec.capabilities import list_known_capabilities
 
 FILES = {"kind": "files", "root": "/data"}
 ABLE = {"capabilities": ["distcp"], "nodes": ["lake"]}

@@ -50,6 +50,12 @@ job_ticket = Table(
     # Answers are forgotten by their age.
     Index("job_ticket_probe", "ended_at", postgresql_where=text("verb = 'PROBE'")),
     Index("job_ticket_open", "executor", "sent_at", "ticket_id", postgresql_where=text("ended_at IS NULL")),
+    # The last ticket of each job, of those that are not forgotten.
+    Index(
+        "job_ticket_job",
+        *("job", text("coalesce(json_typeof(body) = 'null', false)"), "sent_at", "ticket_id"),
+        postgresql_where=text("job IS NOT NULL"),
+    ),
 )
 
 ticket_claim = Table(
@@ -101,4 +107,14 @@ ticket_output = Table(
     Column("lines", Text, nullable=False),
     moment("updated_at", nullable=False, default_now=True),
     CheckConstraint("attempt > 0", name="attempt"),
+)
+
+executor_heartbeat = Table(
+    "executor_heartbeat",
+    metadata,
+    # One row for each process that takes tickets: its last heartbeat.
+    Column("executor", Text, primary_key=True),
+    Column("owner", Text, primary_key=True),
+    moment("beaten_at", nullable=False, default_now=True),
+    Column("body", JSONB, nullable=False),
 )

@@ -102,13 +102,31 @@ def run_worker(
     """
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log:
-        if await_alike(job, specs, log.stores, wait, say):
-            with open_worker(job, specs, log.stores, wait, say, spark, run_id=run_id) as worker:
-                # Records by the thousand make full collections, and each would look at all that was imported: with it,
-                # a quarter of the processor time of a worker that reads bytes.
-                gc.collect()
-                gc.freeze()
-                worker.run()
+        work_beside_others(job, specs, log.stores, wait, say, spark, run_id=run_id)
+
+
+def work_beside_others(
+    job: JobSpec,
+    specs: Mapping[DatasetUrn, DatasetSpec],
+    stores: Stores,
+    wait: Callable[[float], bool],
+    say: Callable[[str], None],
+    spark: SinkSpark,
+    *,
+    resources: RunResources = FROM_ENVIRONMENT,
+    dagster_run_id: str | None = None,
+    run_id: RunId | None = None,
+) -> None:
+    """Be a worker of these datasets, once no worker of another configuration lives. Arguments as of ``open_worker``."""
+    if await_alike(job, specs, stores, wait, say):
+        with open_worker(
+            *(job, specs, stores, wait, say, spark), resources=resources, dagster_run_id=dagster_run_id, run_id=run_id
+        ) as worker:
+            # Records by the thousand make full collections, and each would look at all that was imported: with it,
+            # a quarter of the processor time of a worker that reads bytes.
+            gc.collect()
+            gc.freeze()
+            worker.run()
 
 
 @contextmanager

@@ -223,6 +223,12 @@ def get_execution(parts: Parts, user: Asker, key: Key, execution_id: int) -> Sta
     return show_status(parts.flows.get_execution(user, key, execution_id))
 
 
+@flow_routes.post("/{group}/{name}/executions/{execution_id}:resume")
+def resume_execution(parts: Parts, user: Asker, key: Key, execution_id: int) -> StatusBody:
+    """Run what the flow's last execution has left, if it failed or was cancelled. COMPLETE jobs are not run again."""
+    return show_status(parts.flows.resume_execution(user, key, execution_id))
+
+
 def read_selection(body: object) -> TicketSelection:
     """RejectedError names what is wrong with the partitions."""
     try:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
+from gobblin_assets.service.guarded_executors import ShownExecutor
 from gobblin_assets.service.guarded_packs import VisiblePack
 from gobblin_assets.service.guarded_probes import DryRun
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
@@ -17,7 +18,7 @@ from gobblin_assets.service.pack_catalog import PublishedPack
 from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe
 from gobblin_assets.service.published_jobs import PastExecution
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
-from gobblin_assets.service.topology import DataNode, NodeState, TopologySpec
+from gobblin_assets.service.topology import DataNode, NodeState
 from gobblin_assets.spec.spec_model import SpecModel
 
 
@@ -181,6 +182,7 @@ class JobStatusBody(BaseModel):
     high_watermark: str | None
     ticket_id: str
     template_uri: str | None = Field(description="With the version of the pack that the job was made by.")
+    attempt: int = Field(description="Tickets of the job are counted from 1: retries, moves and resumed executions.")
 
 
 class PastExecutionBody(BaseModel):
@@ -250,8 +252,23 @@ class NodeBody(BaseModel):
     description: str
 
 
+class ExecutorHealthBody(BaseModel):
+    """An executor by the heartbeats of its processes."""
+
+    state: str = Field(description="HEALTHY, UNHEALTHY, DRAINING; UNKNOWN: it was never heard.")
+    reason: str
+    heard_ago_s: float | None
+    release: str
+    slots: int
+    workers_max: int | None = Field(description="Workers at once; null: a worker is a ticket like others.")
+    working: int = Field(description="Tickets in slots.")
+    inbox: int = Field(description="Tickets that wait for a slot.")
+    inbox_max: int | None = Field(description="So many may wait at it; null: nobody knows.")
+    log_id: str | None
+
+
 class ExecutorBody(BaseModel):
-    """An executor: <technology, location, communication>, and what it can do."""
+    """An executor: <technology, location, communication>, what it may do, and how it is."""
 
     name: str
     uri: str
@@ -265,6 +282,9 @@ class ExecutorBody(BaseModel):
     groups: list[str]
     cost: float
     ui_url: str | None
+    usable: list[str] = Field(description="Of the capabilities, those that its packages have.")
+    lacks: list[str] = Field(description="Why it can't do or reach the rest of what the topology allows it.")
+    health: ExecutorHealthBody
 
 
 class TemplateBody(BaseModel):
@@ -463,6 +483,7 @@ def show_job_status(job: JobStatus) -> JobStatusBody:
         high_watermark=job.high_watermark,
         ticket_id=str(job.ticket_id),
         template_uri=job.template_uri,
+        attempt=job.attempt,
     )
 
 
@@ -511,19 +532,33 @@ def show_node(node: DataNode) -> NodeBody:
     )
 
 
-def show_executor(spec: TopologySpec) -> ExecutorBody:
-    executor = spec.executor
+def show_executor(shown: ShownExecutor) -> ExecutorBody:
+    config, health = shown.config, shown.health
     return ExecutorBody(
-        name=executor.name,
-        uri=spec.uri,
-        version=spec.version,
-        description=spec.description,
-        technology=executor.technology,
-        location=executor.location,
-        communication=executor.communication,
-        capabilities=sorted(executor.capabilities),
-        nodes=sorted(executor.nodes),
-        groups=sorted(executor.groups),
-        cost=executor.cost,
-        ui_url=executor.ui_url,
+        name=config["name"],
+        uri=shown.uri,
+        version=shown.version,
+        description=shown.description,
+        technology=config["technology"],
+        location=config["location"],
+        communication=config["communication"],
+        capabilities=sorted(config["capabilities"]),
+        nodes=config["nodes"],
+        groups=sorted(config["groups"]),
+        cost=config["cost"],
+        ui_url=config["ui_url"],
+        usable=list(shown.usable),
+        lacks=list(shown.lacks),
+        health=ExecutorHealthBody(
+            state=health.state.value,
+            reason=health.reason,
+            heard_ago_s=None if health.heard_ago_s is None else round(health.heard_ago_s, 1),
+            release=health.release,
+            slots=health.slots,
+            workers_max=health.workers_max,
+            working=health.working,
+            inbox=health.inbox,
+            inbox_max=health.inbox_max,
+            log_id=None if health.log_id is None else str(health.log_id),
+        ),
     )

@@ -16,7 +16,7 @@ from gobblin_assets.service.api.restli_codec import (
     write_restli_key,
     write_status,
 )
-from gobblin_assets.service.flow_config import OPTIONS_OF_SCHEDULES, FlowConfig, read_flow_config
+from gobblin_assets.service.flow_config import LATER_OPTIONS, FlowConfig, read_flow_config
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.template_store import parse_template_uri
 
@@ -57,7 +57,7 @@ def get_flow_config(parts: Parts, user: Asker, key: _Key) -> Response:
 def update_flow_config(parts: Parts, user: Asker, key: _Key, body: JsonBody) -> Response:
     config = _read_config(parts, user, body)
     # What a FlowConfig of Rest.li can't say stays.
-    parts.flows.update(user, key, config, if_version=None, keeps=OPTIONS_OF_SCHEDULES - config.model_fields_set)
+    parts.flows.update(user, key, config, if_version=None, keeps=LATER_OPTIONS - config.model_fields_set)
     return answer_restli()
 
 

@@ -13,10 +13,12 @@ from gobblin_assets.service.api.representations import (
     ExecutorBody,
     HealthBody,
     NodeBody,
+    PastExecutionBody,
     TokenBody,
     UserBody,
     show_executor,
     show_node,
+    show_past_execution,
 )
 from gobblin_assets.service.api.request_parts import Asker, JsonBody, Parts, ServedParts, read_object, takes
 from gobblin_assets.service.flow_store import SpecNotFoundError
@@ -37,8 +39,20 @@ def list_nodes(parts: Parts, user: Asker) -> list[NodeBody]:
 
 @service_routes.get("/executors")
 def list_executors(parts: Parts, user: Asker) -> list[ExecutorBody]:
-    """List the executors that the user may use, with the nodes that the user may use."""
-    return [show_executor(each) for each in find_executors(parts, user)]
+    """List the executors that the user may use, with the nodes that the user may use, and how they are."""
+    return [show_executor(each) for each in parts.executors.list_shown(user)]
+
+
+@service_routes.get("/executors/{executor}")
+def get_executor(parts: Parts, user: Asker, executor: str) -> ExecutorBody:
+    """Get an executor: what it can do and reach, when it was heard, its slots, and how many tickets wait for them."""
+    return show_executor(parts.executors.get_shown(user, unquote(executor)))
+
+
+@service_routes.get("/executors/{executor}/jobs")
+def list_executor_jobs(parts: Parts, user: Asker, executor: str) -> list[PastExecutionBody]:
+    """List the jobs that were sent to the executor and have not ended, the oldest first; the first 200."""
+    return [show_past_execution(each) for each in parts.executors.list_jobs(user, unquote(executor))]
 
 
 @service_routes.put("/nodes/{node}", openapi_extra=takes({"type": "object"}))
@@ -60,7 +74,8 @@ def delete_node(parts: Parts, user: Asker, node: str) -> None:
 def put_executor(parts: Parts, user: Asker, executor: str, body: JsonBody) -> ExecutorBody:
     """Add or replace an executor, by options as in a topology file."""
     parts.rules().check_manager(user)
-    return show_executor(parts.topologies.put_executor(unquote(executor), read_object(body)))
+    parts.topologies.put_executor(name := unquote(executor), read_object(body))
+    return show_executor(parts.executors.get_put(name))
 
 
 @service_routes.delete("/executors/{executor}", status_code=204)

@@ -12,13 +12,18 @@ from sqlalchemy import Connection, Row, text
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.job_progress import JobOutline, check_move, decide_execution
-from gobblin_assets.service.statuses import ENDED, ExecutionStatus
+from gobblin_assets.service.job_retries import NextTicket, make_ticket_id
+from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
 
-UNSENT: Final = f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"
+IS_UNSENT: Final = f"status IN ({states(*UNSENT)})"
 
 _LOCK = text("""
-    SELECT execution_id, status, cancel_asked_at IS NOT NULL AS is_asked_to_end, launch_at IS NOT NULL AS has_no_jobs
-      FROM gobblin_service.flow_execution WHERE execution_id = :execution_id FOR UPDATE
+    SELECT e.execution_id, e.request_id, e.status, e.cancel_asked_at IS NOT NULL AS is_asked_to_end,
+           e.launch_at IS NOT NULL AS has_no_jobs,
+           coalesce(v.config ->> 'failure_option', '') = 'FINISH_RUNNING' AS finishes_running
+      FROM gobblin_service.flow_execution e
+      JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (e.flow_id, e.flow_version)
+     WHERE e.execution_id = :execution_id FOR UPDATE OF e
 """)
 
 _OUTLINES = text("""
@@ -54,7 +59,7 @@ _END_FIRED = text("""
 
 _NOT_BEGUN = text(f"""
     SELECT number, status FROM gobblin_service.job_execution
-     WHERE execution_id = :execution_id AND {UNSENT} AND send_begun_at IS NULL ORDER BY number
+     WHERE execution_id = :execution_id AND {IS_UNSENT} AND send_begun_at IS NULL ORDER BY number
 """)
 
 _DECIDE_CANCELS = text("""
@@ -69,11 +74,59 @@ _DECIDE_DELETIONS = text("""
      WHERE (j.job_name, j.execution_id) IN (
                SELECT o.job_name, max(o.execution_id)
                  FROM gobblin_service.flow_job b JOIN gobblin_service.job_execution o USING (job_name)
-                WHERE b.flow_id = :flow_id AND o.ticket ->> 'shape' = 'worker' AND o.send_begun_at IS NOT NULL
+                WHERE b.flow_id = :flow_id AND o.ticket ->> 'shape' = 'worker'
+                  AND (o.send_begun_at IS NOT NULL OR o.attempt > 1)
                   AND (CAST(:names AS text[]) IS NULL OR o.job_name = ANY (CAST(:names AS text[])))
                 GROUP BY o.job_name)
        AND j.cancel_verb IS DISTINCT FROM 'DELETE'
 """)
+
+
+_KEEP_ATTEMPT = text("""
+    INSERT INTO gobblin_service.job_attempt
+           (execution_id, number, attempt, executor, log, ticket_id, cancel_ticket_id, status, message)
+    SELECT execution_id, number, attempt, executor, log, ticket_id, cancel_ticket_id, status, message
+      FROM gobblin_service.job_execution WHERE execution_id = :execution_id AND number = :number
+""")
+
+_NEXT_TICKET = text("""
+    UPDATE gobblin_service.job_execution
+       SET status = :status, message = :message, ended_at = NULL, attempt = :attempt, ticket_id = :ticket_id,
+           failures = CASE WHEN :resets THEN 0 ELSE failures + CAST(:counts AS int) END,
+           send_at = clock_timestamp() + make_interval(secs => :wait_s), send_tries = 0, send_begun_at = NULL,
+           sent_at = NULL, moving_at = NULL, read_attempt = -1, read_number = 0, places = '{}',
+           cancel_ticket_id = NULL, cancel_verb = NULL, cancel_sent_at = NULL, forgotten_at = NULL
+     WHERE execution_id = :execution_id AND number = :number
+""")
+
+_ATTEMPT = text("""
+    SELECT job_name, attempt, send_begun_at IS NOT NULL AS is_begun FROM gobblin_service.job_execution
+     WHERE execution_id = :execution_id AND number = :number
+""")
+
+
+def begin_ticket(
+    connection: Connection, execution: Row[Any], job: JobOfExecution, status: ExecutionStatus, following: NextTicket
+) -> None:
+    """Give a job of a locked execution its next ticket, which is to be sent. What it published stays counted.
+
+    A ticket that was never sent is no attempt: it stays the job's.
+    """
+    last = connection.execute(_ATTEMPT, job_arguments(job)).one()
+    attempt = last.attempt
+    if last.is_begun:
+        connection.execute(_KEEP_ATTEMPT, job_arguments(job))
+        attempt += 1
+    arguments = {
+        "status": status.value,
+        "message": following.message,
+        "attempt": attempt,
+        "ticket_id": make_ticket_id(execution.request_id, last.job_name, attempt),
+        "counts": following.counts,
+        "resets": status is ExecutionStatus.PENDING_RESUME,
+        "wait_s": following.wait_s,
+    }
+    connection.execute(_NEXT_TICKET, {**job_arguments(job), **arguments})
 
 
 def request_end(connection: Connection, execution_id: int, reason: str) -> bool:
@@ -125,7 +178,7 @@ def settle_execution(connection: Connection, execution: Row[Any]) -> None:
         )
         for row in rows
     ]
-    outcome = decide_execution(current, jobs)
+    outcome = decide_execution(current, jobs, finishes_running=execution.finishes_running)
     for job in jobs:
         if job.number in outcome.cancelled:
             moved = JobOfExecution(execution_id, job.number)

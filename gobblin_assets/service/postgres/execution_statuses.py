@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
-from gobblin_assets.service.job_progress import JobProgress, write_watermarks
+from gobblin_assets.service.job_progress import JobProgress, read_places, write_watermarks
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus, JobStatus
 
 PROGRESS_COLUMNS: Final = """
     j.status, j.message, j.started_at, j.ended_at, j.processed_count, j.low_watermarks, j.high_watermarks,
     j.read_attempt, j.read_number, j.ticket ->> 'capability' LIKE 'distcp%' AS counts_files,
-    j.deletion, j.cancel_ticket_id, j.ticket ->> 'template_uri' AS template_uri
+    j.deletion, j.cancel_ticket_id, j.ticket ->> 'template_uri' AS template_uri, j.attempt, j.places
 """
 
 _EXECUTION_COLUMNS: Final = """
@@ -90,6 +90,7 @@ def job_status_of(row: Row[Any], flow: FlowKey) -> JobStatus:
         low_watermark=write_watermarks(progress.low_watermarks),
         high_watermark=write_watermarks(progress.high_watermarks),
         template_uri=row.template_uri,
+        attempt=row.attempt,
     )
 
 
@@ -104,6 +105,7 @@ def progress_of(row: Row[Any]) -> JobProgress:
         high_watermarks=row.high_watermarks,
         read=(row.read_attempt, row.read_number),
         counts_files=row.counts_files,
+        places=read_places(row.places),
     )
 
 

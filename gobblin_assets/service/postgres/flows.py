@@ -41,6 +41,7 @@ from gobblin_assets.service.postgres.launches import (
     find_launched,
     is_open,
     make_execution,
+    resume_jobs,
     runs_as_planned,
 )
 from gobblin_assets.service.postgres.slots import end_schedule, schedule_flow
@@ -230,6 +231,12 @@ _JOBS = text("""
      WHERE j.flow_id = :flow_id ORDER BY j.node
 """)
 
+_COUNT_WORKERS = text("""
+    SELECT count(*) FROM gobblin_service.flow_execution x JOIN gobblin_service.job_execution j USING (execution_id)
+     WHERE x.ended_at IS NULL AND x.flow_id <> :without
+       AND j.ended_at IS NULL AND j.executor = :executor AND j.ticket ->> 'shape' = 'worker'
+""")
+
 _JOB_LOG = text("SELECT log_id FROM gobblin_service.flow_job WHERE job_name = :job_name")
 
 _OPEN = text("""
@@ -404,6 +411,10 @@ class PostgresFlowStore:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
         return [NamedJob(row.node, row.job_name, binding_of(row), row.is_retired) for row in rows]
 
+    def count_workers(self, executor: str, *, without: uuid.UUID) -> int:
+        asked = {"executor": executor, "without": without}
+        return int(self._read("count workers", lambda c: c.execute(_COUNT_WORKERS, asked).scalar_one()))
+
     def find_job_log(self, job_name: str) -> LogId | None:
         found = self._read("find a job's log", lambda c: c.execute(_JOB_LOG, {"job_name": job_name}).scalar())
         return None if found is None else LogId(found)
@@ -449,15 +460,20 @@ class PostgresFlowStore:
 
         return self._write("launch a flow", body)
 
+    def resume_execution(self, key: FlowKey, execution_id: int, launch: Launch, *, if_version: str) -> FlowStatus:
+        def body(connection: Connection) -> FlowStatus:
+            locked = _lock(connection, key)
+            found = _get_execution(connection, key, execution_id)
+            if str(locked.version) != if_version or locked.state == FlowState.PAUSED or locked.restarts:
+                raise ConflictError("the flow was changed meanwhile", hint="Look at it, and run it again.")
+            resume_jobs(connection, locked.flow_id, locked.version, execution_id, launch)
+            return find_status(connection, execution_id) or found
+
+        return self._write("resume an execution", body)
+
     def cancel(self, key: FlowKey, execution_id: int) -> FlowStatus:
         def body(connection: Connection) -> FlowStatus:
-            found = find_status(connection, execution_id)
-            if found is None or found.flow != key:
-                raise SpecNotFoundError(
-                    f"the flow {key.name!a} has no execution {execution_id}",
-                    field="execution",
-                    hint="Look at the flow's executions.",
-                )
+            found = _get_execution(connection, key, execution_id)
             connection.execute(_LOCK_OF_EXECUTION, {"execution_id": execution_id})
             request_end(connection, execution_id, "somebody asked for its end")
             # Also of workers that end for a new version: whoever asks for an end wants none to begin by itself.
@@ -527,6 +543,17 @@ def _changed(connection: Connection, flow_id: uuid.UUID) -> StoredFlow:
     connection.execute(_NUMBER, {"flow_id": flow_id, "change": change})
     notify(connection, Channel.CATALOGS, FLOW_CATALOG)
     return _get_by_id(connection, flow_id)
+
+
+def _get_execution(connection: Connection, key: FlowKey, execution_id: int) -> FlowStatus:
+    found = find_status(connection, execution_id)
+    if found is None or found.flow != key:
+        raise SpecNotFoundError(
+            f"the flow {key.name!a} has no execution {execution_id}",
+            field="execution",
+            hint="Look at the flow's executions.",
+        )
+    return found
 
 
 def _find(connection: Connection, key: FlowKey) -> StoredFlow | None:

@@ -16,10 +16,18 @@ from gobblin_assets.model.job_ticket import (
     job_ticket_to_json,
     selection_to_json,
 )
+from gobblin_assets.service.execution_store import JobOfExecution
 from gobblin_assets.service.flow_jobs import check_binding
 from gobblin_assets.service.flow_store import JobBinding, Launch, LaunchedJob
-from gobblin_assets.service.postgres.execution_moves import request_deletions
-from gobblin_assets.service.statuses import ExecutionStatus
+from gobblin_assets.service.job_progress import check_move
+from gobblin_assets.service.job_retries import NextTicket, make_ticket_id
+from gobblin_assets.service.postgres.execution_moves import (
+    begin_ticket,
+    job_arguments,
+    lock_execution,
+    request_deletions,
+)
+from gobblin_assets.service.statuses import ENDED, ExecutionStatus
 
 _FIND_LAUNCHED = text("SELECT execution_id FROM gobblin_service.flow_execution WHERE request_id = :request_id")
 
@@ -35,7 +43,8 @@ _RETIRE = text("""
     UPDATE gobblin_service.flow_job b SET retired_at = clock_timestamp()
      WHERE b.flow_id = :flow_id AND b.retired_at IS NULL AND b.job_name <> ALL (CAST(:kept AS text[]))
        AND EXISTS (SELECT FROM gobblin_service.job_execution j
-                    WHERE j.job_name = b.job_name AND j.ticket ->> 'shape' = 'worker' AND j.send_begun_at IS NOT NULL)
+                    WHERE j.job_name = b.job_name AND j.ticket ->> 'shape' = 'worker'
+                      AND (j.send_begun_at IS NOT NULL OR j.attempt > 1))
     RETURNING b.job_name
 """)
 
@@ -74,6 +83,88 @@ _INSERT_JOB = text("""
     VALUES (:execution_id, :number, :job_name, :executor, :log, :ticket_id, CAST(:ticket AS json),
             CAST(:after AS jsonb), :status)
 """)
+
+
+_SET_DEADLINES = text("""
+    UPDATE gobblin_service.flow_execution e
+       SET start_by = clock_timestamp() + CAST(nullif(v.config ->> 'start_deadline', '') AS interval),
+           finish_by = clock_timestamp() + CAST(nullif(v.config ->> 'finish_deadline', '') AS interval)
+      FROM gobblin_service.flow_version v
+     WHERE e.execution_id = :execution_id AND (v.flow_id, v.version) = (e.flow_id, e.flow_version)
+       AND v.config ?| ARRAY['start_deadline', 'finish_deadline']
+""")
+
+
+def set_deadlines(connection: Connection, execution_id: int) -> None:
+    """From now on, by the options of the flow's version."""
+    connection.execute(_SET_DEADLINES, {"execution_id": execution_id})
+
+
+_TO_RESUME = text("""
+    SELECT number, job_name, status FROM gobblin_service.job_execution
+     WHERE execution_id = :execution_id ORDER BY number
+""")
+
+_REASSIGN = text("""
+    UPDATE gobblin_service.job_execution SET executor = :executor, log = :log, ticket = CAST(:ticket AS json)
+     WHERE execution_id = :execution_id AND number = :number
+""")
+
+_RESUMED = text("""
+    SELECT e.resume_id, e.flow_version,
+           e.execution_id = (SELECT max(o.execution_id) FROM gobblin_service.flow_execution o
+                              WHERE o.flow_id = e.flow_id) AS is_last
+      FROM gobblin_service.flow_execution e WHERE e.execution_id = :execution_id AND e.flow_id = :flow_id
+""")
+
+_RESUME = text("""
+    UPDATE gobblin_service.flow_execution
+       SET status = :status, message = '', ended_at = NULL, cancel_asked_at = NULL, resume_id = :resume_id
+     WHERE execution_id = :execution_id
+""")
+
+
+def resume_jobs(connection: Connection, flow_id: uuid.UUID, version: int, execution_id: int, launch: Launch) -> None:
+    """Give the jobs of an ended execution that did not complete new tickets, by the plan of now.
+
+    The flow's row is locked. ConflictError: the execution is not the flow's last one, or not of its version; it is open
+    or COMPLETE; or the plan of now has other jobs.
+    """
+    execution = lock_execution(connection, execution_id)
+    found = connection.execute(_RESUMED, {"execution_id": execution_id, "flow_id": flow_id}).one_or_none()
+    if found is not None and found.resume_id == launch.request_id:
+        return
+    status = ExecutionStatus(execution.status)
+    if status not in ENDED:
+        raise is_open(execution_id)
+    if found is None or not found.is_last or found.flow_version != version:
+        raise _refuse_resume(execution_id, "the flow was run or changed after it")
+    if connection.execute(_GENERATION, {"flow_id": flow_id}).scalar_one() != launch.generation:
+        raise _refuse_resume(execution_id, "the flow was replanned after it")
+    rows = connection.execute(_TO_RESUME, {"execution_id": execution_id}).all()
+    planned = {job.job_name: job for job in launch.jobs}
+    if [row.job_name for row in rows] != [job.job_name for job in launch.jobs]:
+        raise _refuse_resume(execution_id, "the plan of now has other jobs")
+    rest = [row for row in rows if row.status != ExecutionStatus.COMPLETE]
+    if not rest:
+        raise _refuse_resume(execution_id, "all of its jobs are COMPLETE")
+    for row in rest:
+        job, following = planned[row.job_name], JobOfExecution(execution_id, row.number)
+        _bind(connection, flow_id, launch.generation, job)
+        check_move(ExecutionStatus(row.status), ExecutionStatus.PENDING_RESUME)
+        begin_ticket(connection, execution, following, ExecutionStatus.PENDING_RESUME, NextTicket(""))
+        target = {"executor": job.executor, "log": job.log, "ticket": to_jsonb(job_ticket_to_json(job.ticket))}
+        connection.execute(_REASSIGN, {**job_arguments(following), **target})
+    check_move(status, ExecutionStatus.PENDING_RESUME)
+    resumed = {"status": ExecutionStatus.PENDING_RESUME.value, "resume_id": launch.request_id}
+    connection.execute(_RESUME, {"execution_id": execution_id, **resumed})
+    set_deadlines(connection, execution_id)
+
+
+def _refuse_resume(execution_id: int, why: str) -> ConflictError:
+    return ConflictError(
+        f"the execution {execution_id} can't be resumed: {why}", hint="Run the flow.", execution_id=execution_id
+    )
 
 
 def find_launched(connection: Connection, request_id: uuid.UUID) -> int | None:
@@ -123,12 +214,13 @@ def _insert_jobs(connection: Connection, flow_id: uuid.UUID, execution_id: int, 
             "job_name": job.job_name,
             "executor": job.executor,
             "log": job.log,
-            "ticket_id": job.ticket_id,
+            "ticket_id": make_ticket_id(launch.request_id, job.job_name, 1),
             "ticket": to_jsonb(job_ticket_to_json(job.ticket)),
             "after": to_jsonb(list(job.after)),
             "status": (ExecutionStatus.PENDING if job.after else ExecutionStatus.COMPILED).value,
         }
         connection.execute(_INSERT_JOB, arguments)
+    set_deadlines(connection, execution_id)
     connection.execute(_HAS_STARTED, {"flow_id": flow_id})
     kept = [job.job_name for job in launch.jobs]
     if retired := connection.execute(_RETIRE, {"flow_id": flow_id, "kept": kept}).scalars().all():

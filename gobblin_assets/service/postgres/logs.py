@@ -1,18 +1,20 @@
 """``TicketLogs`` of Postgres: the service's own database, and others by variables of the environment."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import Engine
 
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.db.transactions import TRIES_MAX
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.executor_heartbeat import HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.state.overview import Overview
+from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.overview import PostgresOverview
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
-from gobblin_assets.state.tickets import TicketStore
 
 OWN_LOG: Final = ""
 _TRIES: Final = 2
@@ -22,6 +24,17 @@ _TRIES: Final = 2
 def log_variable(log: str) -> str:
     """The variable that has the URL of the log of this name."""
     return f"GOBBLIN_LOG_{log.upper().replace('-', '_').replace('.', '_')}_URL"
+
+
+class LogWire(PostgresTicketStore):
+    """``TicketWire`` to the executors of one log: a ticket is a row there, and so are reports and heartbeats."""
+
+    def __init__(self, engine: Engine, *, tries: int = TRIES_MAX) -> None:
+        super().__init__(engine, tries=tries)
+        self._heartbeats = PostgresHeartbeatStore(engine)
+
+    def list_heartbeats(self) -> Sequence[HeardHeartbeat]:
+        return self._heartbeats.list_heartbeats()
 
 
 class PostgresTicketLogs:
@@ -34,10 +47,10 @@ class PostgresTicketLogs:
         self._open_engine = open_engine
         self._lock = threading.Lock()
         self._engines: dict[str, Engine] = {}
-        self._stores: dict[str, TicketStore] = {OWN_LOG: PostgresTicketStore(own)}
+        self._stores: dict[str, LogWire] = {OWN_LOG: LogWire(own)}
         self._overviews: dict[str, Overview] = {OWN_LOG: PostgresOverview(own, tries=_TRIES)}
 
-    def get_store(self, log: str) -> TicketStore:
+    def get_store(self, log: str) -> LogWire:
         self._open(log)
         return self._stores[log]
 
@@ -57,7 +70,7 @@ class PostgresTicketLogs:
                     )
                 self._engines[log] = self._open_engine(url)
                 self._overviews[log] = PostgresOverview(self._engines[log], tries=_TRIES)
-                self._stores[log] = PostgresTicketStore(self._engines[log], tries=_TRIES)
+                self._stores[log] = LogWire(self._engines[log], tries=_TRIES)
 
     def get_log_id(self, log: str) -> LogId:
         return self.get_store(log).find_log_id()

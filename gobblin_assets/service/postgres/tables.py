@@ -28,7 +28,7 @@ from gobblin_assets.db.table_metadata import NAMING, moment, states
 from gobblin_assets.model.job_ticket import TicketVerb
 from gobblin_assets.service.flow_store import FlowState
 from gobblin_assets.service.slots import SlotState
-from gobblin_assets.service.statuses import ENDED, ExecutionStatus
+from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
 
 SERVICE_SCHEMA: Final = "gobblin_service"
 
@@ -157,6 +157,11 @@ flow_execution = Table(
     Column("waits_for", Text, nullable=False, server_default=text("''")),
     # Others of its flow may be open beside it.
     Column("may_overlap", Boolean, nullable=False, server_default=text("false")),
+    # By the options of the flow's version: it is cancelled if it has not begun, or not ended.
+    moment("start_by"),
+    moment("finish_by"),
+    # Of the request that had it go on after its end.
+    Column("resume_id", Uuid),
     ForeignKeyConstraint(("flow_id", "flow_version"), (flow_version.c.flow_id, flow_version.c.version)),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
@@ -173,6 +178,11 @@ flow_execution = Table(
     # One of each slot.
     Index("flow_execution_fire", "flow_id", "fire_at", unique=True, postgresql_where=text("fire_at IS NOT NULL")),
     Index("flow_execution_to_launch", "execution_id", postgresql_where=text("launch_at IS NOT NULL")),
+    Index(
+        "flow_execution_late",
+        text("least(start_by, finish_by)"),
+        postgresql_where=text("ended_at IS NULL AND cancel_asked_at IS NULL"),
+    ),
 )
 
 flow_slot = Table(
@@ -233,6 +243,18 @@ job_execution = Table(
     Column("deletion", Text, nullable=False, server_default=text("''")),
     # Since when the log of its executor has only the ids of its tickets.
     moment("forgotten_at"),
+    # Its tickets are counted from 1; those before this one are in job_attempt.
+    Column("attempt", Integer, nullable=False, server_default=text("1")),
+    # Tickets that failed and were followed by another one, as the flow's retries count.
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    # Its ticket is not sent earlier: a retry waits, and so does a send that another node has begun.
+    moment("send_at"),
+    Column("send_tries", Integer, nullable=False, server_default=text("0")),
+    moment("sent_at"),
+    # Since when its ticket is to end, so that another executor gets one.
+    moment("moving_at"),
+    # What was counted of its ticket's reports, and from which of them the watermarks and the message are.
+    Column("places", JSONB, nullable=False, server_default=text("'{}'")),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
     CheckConstraint(f"cancel_verb IN ({states(TicketVerb.CANCEL, TicketVerb.DELETE)})", name="cancel_verb"),
@@ -243,7 +265,7 @@ job_execution = Table(
         "job_execution_to_send",
         "execution_id",
         "number",
-        postgresql_where=text(f"status IN ({states(ExecutionStatus.COMPILED, ExecutionStatus.PENDING)})"),
+        postgresql_where=text(f"status IN ({states(*UNSENT)})"),
     ),
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
     Index("job_execution_deleting", "execution_id", "number", postgresql_where=text("deletion = 'waits'")),
@@ -252,7 +274,15 @@ job_execution = Table(
         "ended_at",
         "execution_id",
         "number",
-        postgresql_where=text("ended_at IS NOT NULL AND forgotten_at IS NULL AND send_begun_at IS NOT NULL"),
+        postgresql_where=text(
+            "ended_at IS NOT NULL AND forgotten_at IS NULL AND (send_begun_at IS NOT NULL OR attempt > 1)"
+        ),
+    ),
+    Index(
+        "job_execution_of_executor",
+        "executor",
+        "status",
+        postgresql_where=text("ended_at IS NULL AND send_begun_at IS NOT NULL"),
     ),
     Index(
         "job_execution_to_cancel",
@@ -260,6 +290,23 @@ job_execution = Table(
         "number",
         postgresql_where=text("cancel_ticket_id IS NOT NULL AND cancel_sent_at IS NULL"),
     ),
+)
+
+# Tickets of a job before its last one.
+job_attempt = Table(
+    "job_attempt",
+    service_metadata,
+    Column("execution_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("executor", Text, nullable=False),
+    Column("log", Text, nullable=False),
+    Column("ticket_id", Uuid, nullable=False, unique=True),
+    Column("cancel_ticket_id", Uuid),
+    Column("status", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    moment("ended_at", nullable=False, default_now=True),
+    ForeignKeyConstraint(("execution_id", "number"), (job_execution.c.execution_id, job_execution.c.number)),
 )
 
 request = Table(
@@ -303,4 +350,69 @@ catalog_change = Table(
     Column("catalog", Text, primary_key=True),
     Column("number", BigInteger, nullable=False),
     moment("changed_at", nullable=False, default_now=True),
+)
+
+way_ticket = Table(
+    "way_ticket",
+    service_metadata,
+    # A ticket that was sent over a way of messages.
+    Column("ticket_id", Uuid, primary_key=True),
+    Column("way", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    # What orders it among others: the name of its job.
+    Column("key", Text, nullable=False),
+    Column("log_id", Uuid),
+    Column("digest", LargeBinary, nullable=False),
+    Column("body", JSON, nullable=False),
+    moment("entered_at", nullable=False, default_now=True),
+    # When it was handed to the way last, how often again, and when the executor said that its log has it.
+    moment("produced_at"),
+    Column("resends", Integer, nullable=False, server_default=text("0")),
+    moment("received_at"),
+    moment("withdrawn_at"),
+    moment("ended_at"),
+    Index("way_ticket_open", "way", "entered_at", postgresql_where=text("ended_at IS NULL")),
+)
+
+way_report = Table(
+    "way_report",
+    service_metadata,
+    # Of each ticket, those before it are here: a report behind a gap is not taken.
+    Column("ticket_id", Uuid, ForeignKey(way_ticket.c.ticket_id, ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("details", JSONB, nullable=False),
+    # By the clock of the executor's log.
+    moment("at", nullable=False),
+)
+
+way_output = Table(
+    "way_output",
+    service_metadata,
+    Column("ticket_id", Uuid, ForeignKey(way_ticket.c.ticket_id, ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("lines", Text, nullable=False),
+    moment("updated_at", nullable=False),
+)
+
+way_heartbeat = Table(
+    "way_heartbeat",
+    service_metadata,
+    Column("way", Text, primary_key=True),
+    Column("owner", Text, primary_key=True),
+    Column("body", JSONB, nullable=False),
+    Column("waiting", Integer, nullable=False),
+    Column("working", Integer, nullable=False),
+    moment("beaten_at", nullable=False),
+)
+
+way_place = Table(
+    "way_place",
+    service_metadata,
+    # Up to where an executor's topic of reports was read. A topic that was made anew has another id.
+    Column("way", Text, primary_key=True),
+    Column("topic_id", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("next_offset", BigInteger, nullable=False),
 )

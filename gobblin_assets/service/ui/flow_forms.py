@@ -7,7 +7,7 @@ from typing import Any, Final
 from gobblin_assets.service.access import User
 from gobblin_assets.service.api.request_parts import ServedParts
 from gobblin_assets.service.api.service_routes import find_nodes, get_visible_template
-from gobblin_assets.service.flow_config import OPTIONS_OF_SCHEDULES, FlowConfig, NodeChoice, read_flow_config
+from gobblin_assets.service.flow_config import LATER_OPTIONS, FlowConfig, NodeChoice, read_flow_config
 from gobblin_assets.service.job_template import JobTemplate, TemplateEnd
 from gobblin_assets.service.template_parameters import leave_out_given
 from gobblin_assets.service.topology import DataNode, Format, TopologySpec
@@ -108,7 +108,7 @@ def find_hindrance(template: JobTemplate, nodes: Sequence[DataNode], executors: 
 
 def keep_unasked(options: dict[str, Any], config: FlowConfig) -> None:
     """Give the options of a form what no field asks for, from the flow's config: such as the formats of nodes."""
-    stored = config.model_dump(mode="json", include=set(OPTIONS_OF_SCHEDULES))
+    stored = config.model_dump(mode="json", include=set(LATER_OPTIONS))
     for name, value in stored.items():
         options.setdefault(name, value)
     chosen: dict[str, NodeChoice] = {each.node: each for each in config.destinations}

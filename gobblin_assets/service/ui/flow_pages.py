@@ -164,6 +164,12 @@ def cancel_execution(parts: Parts, user: Asker, key: Key, execution_id: int) -> 
     return go_to(flow_page(key, "executions", execution_id))
 
 
+@flow_pages.post("/{group}/{name}/executions/{execution_id}/resume")
+def resume_execution_by_page(parts: Parts, user: Asker, key: Key, execution_id: int) -> Response:
+    parts.flows.resume_execution(user, key, execution_id)
+    return go_to(flow_page(key, "executions", execution_id))
+
+
 def read_typed_selection(form: SentForm) -> TicketSelection:
     """Partitions as a person types them: keys and FIRST...LAST, with spaces or commas between them."""
     partitions, ranges = [], []

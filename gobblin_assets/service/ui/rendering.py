@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gobblin_assets import __version__
+from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S
 from gobblin_assets.model.wording import count_of
 from gobblin_assets.service.specs import FlowKey
 
@@ -93,6 +94,16 @@ def show_span(begin: dt.datetime | None, end: dt.datetime | None) -> str:
     return f"{minutes} min {rest_s} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def show_ago(seconds: float) -> str:
+    """Such as "just now": a page that nobody loads anew says nothing that grows old within seconds."""
+    if seconds < SILENT_AFTER_S:
+        return "just now"
+    minutes = round(seconds / 60)
+    return (
+        f"{seconds:.0f} s ago" if minutes < 2 else f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
+    )
+
+
 def _make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("gobblin_assets.service.ui"),
@@ -110,7 +121,7 @@ def _make_environment() -> Environment:
         number=lambda value: "" if value is None else f"{value:,}",
         pretty=lambda value: json.dumps(value, indent=2, default=str),
     )
-    environment.globals.update(span=show_span, count_of=count_of)
+    environment.globals.update(span=show_span, count_of=count_of, heard_ago=show_ago)
     return environment
 
 

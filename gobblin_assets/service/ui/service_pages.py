@@ -17,7 +17,7 @@ from gobblin_assets.service.api.request_parts import (
     ServedParts,
     get_user,
 )
-from gobblin_assets.service.api.service_routes import find_executors, find_nodes, find_templates
+from gobblin_assets.service.api.service_routes import find_nodes, find_templates
 from gobblin_assets.service.ui.dataset_pages import dataset_pages
 from gobblin_assets.service.ui.flow_pages import flow_pages
 from gobblin_assets.service.ui.forms import Form
@@ -53,7 +53,7 @@ def show_topology(request: Request, parts: Parts, user: Asker) -> Response:
         "topology.html",
         user=user,
         nodes=find_nodes(parts, user),
-        executors=find_executors(parts, user),
+        executors=parts.executors.list_shown(user),
         topology=parts.topologies.topology,
     )
 

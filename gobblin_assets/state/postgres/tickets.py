@@ -19,6 +19,7 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
+    JobTicket,
     LogId,
     SentTicket,
     TicketId,
@@ -28,6 +29,8 @@ from gobblin_assets.model.job_ticket import (
 )
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
+from gobblin_assets.state.postgres import waiting_tickets
+from gobblin_assets.state.postgres.ticket_jobs import list_last_tickets, load_ticket_jobs
 from gobblin_assets.state.tickets import (
     LONG_LIFE_S,
     PASSING,
@@ -37,10 +40,13 @@ from gobblin_assets.state.tickets import (
     AttemptEnd,
     Claim,
     FoundProbe,
+    HeldClaim,
+    LastTicket,
     OpenTicket,
     TicketOutput,
     TicketReport,
     TicketReportKind,
+    WaitingTicket,
     find_attempts_max,
 )
 
@@ -65,7 +71,7 @@ _DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_
 _IS_LATE: Final = f"t.sent_at <= clock_timestamp() - make_interval(secs => {PROBE_LIFE_S})"
 
 # Of ``t``, a ticket: its attempts as ``OpenTicket`` counts them.
-_COUNTED: Final = f"""
+COUNTED_ATTEMPTS: Final = f"""
     (SELECT count(*) + (t.verb = 'PROBE' AND {_IS_LATE})::int FROM gobblin.ticket_claim c
       WHERE c.ticket_id = t.ticket_id AND t.verb <> 'DELETE'
         AND (c.ended_as IS DISTINCT FROM 'DRAINED' OR t.verb = 'PROBE')
@@ -76,8 +82,8 @@ _COUNTED: Final = f"""
                                    AND r.details ->> 'family' IN ({states(*PASSING)}))))
 """
 
-_LAST: Final = """
-    SELECT c.attempt, c.claim_id, c.ended_as, c.ended_at,
+LAST_CLAIM: Final = """
+    SELECT c.attempt, c.claim_id, c.owner, c.ended_as, c.ended_at,
            c.ended_at IS NULL AND c.expires_at > clock_timestamp() AS is_live
       FROM gobblin.ticket_claim c WHERE c.ticket_id = {}
      ORDER BY c.attempt DESC LIMIT 1
@@ -85,8 +91,8 @@ _LAST: Final = """
 
 _CLAIMABLE = text(f"""
     SELECT t.ticket_id, t.verb, coalesce(l.attempt, 0) AS last_attempt,
-           {_COUNTED} AS attempts
-      FROM gobblin.job_ticket t LEFT JOIN LATERAL ({_LAST.format("t.ticket_id")}) l ON true
+           {COUNTED_ATTEMPTS} AS attempts
+      FROM gobblin.job_ticket t LEFT JOIN LATERAL ({LAST_CLAIM.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
        AND (l.ended_as IS DISTINCT FROM 'DIED' OR t.verb = 'PROBE'
             OR l.ended_at <= clock_timestamp()
@@ -126,9 +132,9 @@ _LOCK = text("""
 """)
 
 # A statement of its own behind the lock: it sees what the one before had committed.
-_LAST_CLAIM = text(_LAST.format(":ticket_id"))
+_LAST_CLAIM = text(LAST_CLAIM.format(":ticket_id"))
 
-_COUNT_ATTEMPTS = text(f"SELECT {_COUNTED} FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id")
+_COUNT_ATTEMPTS = text(f"SELECT {COUNTED_ATTEMPTS} FROM gobblin.job_ticket t WHERE t.ticket_id = :ticket_id")
 
 _OLDER = text("""
     SELECT o.ticket_id FROM gobblin.job_ticket o JOIN gobblin.job_ticket t USING (executor, job)
@@ -232,27 +238,34 @@ _PUBLISHED = text("""
      WHERE complete
 """)
 
+# Of ``t``: its id, and those of the tickets that it goes on from.
+_WITH_EARLIER: Final = """
+    ARRAY(SELECT t.ticket_id UNION ALL
+          SELECT CAST(e.value AS uuid) FROM json_array_elements_text(t.body -> 'earlier') e)
+"""
+
 # By the runs that its attempts told of: whoever else publishes for the job may have been asked for something else.
-_DONE_BY_TICKET = text("""
+_DONE_BY_TICKET = text(f"""
     SELECT DISTINCT d.urn, s.partition
       FROM gobblin.job_ticket t
       JOIN gobblin.dataset d USING (job)
       JOIN gobblin.commit_sequence s USING (dataset_id)
      WHERE t.ticket_id = :ticket_id AND s.state = 'DONE' AND s.complete AND NOT s.details ? 'compaction'
        AND s.run_id IN (SELECT CAST(r.details ->> 'run_id' AS uuid) FROM gobblin.ticket_report r
-                         WHERE r.ticket_id = t.ticket_id AND r.kind = 'running')
+                         WHERE r.ticket_id = ANY ({_WITH_EARLIER}) AND r.kind = 'running')
 """)
 
-_UNREPORTED = text("""
+_UNREPORTED = text(f"""
     SELECT s.sequence_id
       FROM gobblin.job_ticket t
       JOIN gobblin.dataset d USING (job)
       JOIN gobblin.commit_sequence s USING (dataset_id)
      WHERE t.ticket_id = :ticket_id AND t.shape = 'run'
        AND s.state = 'DONE' AND s.folded_at IS NULL AND NOT s.details ? 'compaction'
-       AND s.done_at >= (SELECT min(c.claimed_at) FROM gobblin.ticket_claim c WHERE c.ticket_id = t.ticket_id)
+       AND s.done_at >= (SELECT min(c.claimed_at) FROM gobblin.ticket_claim c
+                          WHERE c.ticket_id = ANY ({_WITH_EARLIER}))
        AND NOT EXISTS (SELECT FROM gobblin.ticket_report r
-                        WHERE r.ticket_id = t.ticket_id AND r.sequence_id = s.sequence_id)
+                        WHERE r.ticket_id = ANY ({_WITH_EARLIER}) AND r.sequence_id = s.sequence_id)
      ORDER BY s.done_at, s.sequence_id
 """)
 
@@ -282,39 +295,7 @@ class PostgresTicketStore:
         return self._do("find the log's id", _find_log_id)
 
     def send(self, sent: SentTicket) -> None:
-        # A question of a job is none of its tickets: nothing that is told of the job is told of it.
-        ticket = None if sent.question is not None else sent.ticket
-        arguments = {
-            "ticket_id": sent.ticket_id,
-            "executor": sent.executor,
-            "verb": sent.verb.value,
-            "job": None if ticket is None else ticket.job_name,
-            "shape": None if ticket is None else ticket.shape.value,
-            "cancels": sent.cancels,
-            "digest": sent.digest,
-            "body": json.dumps(sent_ticket_to_json(sent)),
-        }
-
-        def body(connection: Connection) -> None:
-            log_id = _find_log_id(connection)
-            if sent.log_id not in (None, log_id):
-                raise ConflictError(
-                    f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
-                    hint="Look at the log that the executor has now, and at the one that it had before.",
-                )
-            if connection.execute(_SEND, arguments).rowcount:
-                if sent.question is not None:
-                    _require_room(connection, sent)
-                    connection.execute(_FORGET_PROBES)
-                notify(connection, Channel.TICKETS, sent.executor)
-                return
-            known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
-            if bytes(known) != sent.digest:
-                raise ConflictError(
-                    f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id."
-                )
-
-        self._do("send a ticket", body, committed=Failpoint.TICKET_SENT)
+        self._do("send a ticket", lambda c: put_ticket(c, sent), committed=Failpoint.TICKET_SENT)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
@@ -323,6 +304,12 @@ class PostgresTicketStore:
         return [
             OpenTicket(TicketId(row.ticket_id), TicketVerb(row.verb), row.last_attempt, row.attempts) for row in rows
         ]
+
+    def describe_waiting(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
+        return self._do("describe tickets", lambda c: waiting_tickets.describe_waiting(c, ticket_ids))
+
+    def list_held(self, executor: str) -> Sequence[HeldClaim]:
+        return self._do("list claims", lambda c: waiting_tickets.list_held(c, executor))
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
@@ -445,6 +432,9 @@ class PostgresTicketStore:
 
         return self._do("cancel a ticket", body, committed=Failpoint.TICKET_ENDED)
 
+    def list_cancels(self, ticket_id: TicketId) -> Sequence[TicketId]:
+        return self._do("list who cancels", lambda c: waiting_tickets.list_cancels(c, ticket_id))
+
     def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
         def body(connection: Connection) -> bool:
             found = connection.execute(_LOCK, {"ticket_id": ticket_id}).one_or_none()
@@ -520,8 +510,45 @@ class PostgresTicketStore:
         rows = self._do("read what processes said", lambda c: c.execute(_OUTPUTS, arguments).all())
         return [TicketOutput(row.attempt, row.lines, row.updated_at) for row in rows]
 
+    def list_last_tickets(self) -> Mapping[JobName, LastTicket | None]:
+        return self._do("list the last tickets", list_last_tickets)
+
+    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
+        return self._do("load the jobs of tickets", lambda c: load_ticket_jobs(c, ticket_ids))
+
     def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         return transact(self._engine, name, body, committed=committed, tries=self._tries)
+
+
+def put_ticket(connection: Connection, sent: SentTicket) -> None:
+    """``TicketStore.send`` within a transaction. Errors as there."""
+    # A question of a job is none of its tickets: nothing that is told of the job is told of it.
+    ticket = None if sent.question is not None else sent.ticket
+    arguments = {
+        "ticket_id": sent.ticket_id,
+        "executor": sent.executor,
+        "verb": sent.verb.value,
+        "job": None if ticket is None else ticket.job_name,
+        "shape": None if ticket is None else ticket.shape.value,
+        "cancels": sent.cancels,
+        "digest": sent.digest,
+        "body": json.dumps(sent_ticket_to_json(sent)),
+    }
+    log_id = _find_log_id(connection)
+    if sent.log_id not in (None, log_id):
+        raise ConflictError(
+            f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
+            hint="Look at the log that the executor has now, and at the one that it had before.",
+        )
+    if connection.execute(_SEND, arguments).rowcount:
+        if sent.question is not None:
+            _require_room(connection, sent)
+            connection.execute(_FORGET_PROBES)
+        notify(connection, Channel.TICKETS, sent.executor)
+        return
+    known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
+    if bytes(known) != sent.digest:
+        raise ConflictError(f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id.")
 
 
 def _find_log_id(connection: Connection) -> LogId:

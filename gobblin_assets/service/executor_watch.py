@@ -1,0 +1,77 @@
+"""Watches what was sent: moves jobs away from executors that are lost, tells what nobody takes, ends what is late.
+
+A move is decided in the service's database, then asked of the executor's log, which ends a ticket only while nobody
+works on it. A claim that has expired counts as nobody's: who made it is refused from then on. When the end is read, the
+job gets its next ticket. While a claim lives, its owner is at work, whatever its heartbeats say.
+"""
+
+import logging
+from typing import Final
+
+from gobblin_assets.errors import GobblinError
+from gobblin_assets.service.execution_store import ExecutionStore, SentJob
+from gobblin_assets.service.executor_health import HealthState
+from gobblin_assets.service.placement import Placement, describe_lost
+from gobblin_assets.service.ticket_logs import TicketLogs
+
+UNTAKEN_AFTER_S: Final = 300.0
+"""A ticket that an executor has had for so long without a claim is told, once."""
+
+LATE_AT_ONCE_MAX: Final = 200
+
+_log = logging.getLogger(__name__)
+
+
+class ExecutorWatch:
+    """One look of any number of nodes: each does what is left to do."""
+
+    def __init__(
+        self,
+        executions: ExecutionStore,
+        logs: TicketLogs,
+        placement: Placement,
+        *,
+        untaken_after_s: float = UNTAKEN_AFTER_S,
+    ) -> None:
+        self._executions = executions
+        self._logs = logs
+        self._placement = placement
+        self._untaken_after_s = untaken_after_s
+        self._told: frozenset[str] = frozenset()
+
+    def look(self) -> int:
+        """Returns how many tickets were withdrawn."""
+        self._executions.end_late(limit=LATE_AT_ONCE_MAX)
+        self._tell_untaken()
+        telling: set[str] = set()
+        moved = sum(self._move(sent, telling) for sent in self._executions.list_sent(self._placement.list_lost()))
+        self._told = frozenset(telling)
+        return moved
+
+    def _move(self, sent: SentJob, telling: set[str]) -> bool:
+        other = self._placement.find_other(sent.executor, sent.needs)
+        if other is None:
+            said = describe_lost(self._placement.find_health(sent.executor))
+            self._executions.note(sent.job, sent.ticket_id, said)
+            self._tell(sent.executor, said, telling)
+            return False
+        if not self._executions.begin_move(sent.job, sent.ticket_id):
+            return False
+        try:
+            return self._logs.get_store(sent.log).end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}")
+        except GobblinError as error:
+            self._tell(sent.log, f"tickets of the executor {sent.executor} can't be withdrawn: {error}", telling)
+            return False
+
+    def _tell(self, about: str, said: str, telling: set[str]) -> None:
+        if about not in self._told | telling:
+            _log.warning("%s", said)
+        telling.add(about)
+
+    def _tell_untaken(self) -> None:
+        for sent in self._executions.list_untaken(sent_before_s=self._untaken_after_s):
+            if self._placement.find_health(sent.executor).state is HealthState.HEALTHY:
+                said = f"the executor {sent.executor} is heard, and has not begun the job {self._untaken_after_s:g} s"
+                said = f"{said} after its ticket was sent"
+                if self._executions.note(sent.job, sent.ticket_id, said):
+                    _log.warning("job %d of the execution %d: %s", sent.job.number, sent.job.execution_id, said)

@@ -1,0 +1,63 @@
+"""``WorkerTicketStore`` in Postgres."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+from sqlalchemy import Engine, text
+
+from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import JobTicket, TicketId, TicketVerb, sent_ticket_from_json
+from gobblin_assets.state.postgres.tickets import COUNTED_ATTEMPTS, LAST_CLAIM
+from gobblin_assets.state.tickets import LONG_LIFE_S
+from gobblin_assets.state.worker_tickets import WorkerTicket
+
+_OPEN = text(f"""
+    SELECT t.ticket_id, t.verb, t.job, coalesce(l.attempt, 0) AS last_attempt, {COUNTED_ATTEMPTS} AS attempts,
+           l.owner, coalesce(l.is_live, false) AS is_live, l.attempt IS NULL OR l.ended_at IS NOT NULL AS has_ended
+      FROM gobblin.job_ticket t LEFT JOIN LATERAL ({LAST_CLAIM.format("t.ticket_id")}) l ON true
+     WHERE t.executor = :executor AND t.ended_at IS NULL AND t.shape = 'worker'
+     ORDER BY t.sent_at, t.ticket_id
+""")
+
+_JOBS = text("""
+    SELECT ticket_id, body FROM gobblin.job_ticket
+     WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND body::text <> 'null'
+""")
+
+_IS_REPLACED = text("""
+    SELECT EXISTS (SELECT FROM gobblin.job_ticket t JOIN gobblin.job_ticket o USING (executor, job)
+                    WHERE t.ticket_id = :ticket_id AND o.ended_at IS NULL AND o.verb IN ('UPDATE', 'DELETE')
+                      AND (o.sent_at, o.ticket_id) > (t.sent_at, t.ticket_id))
+""")
+
+
+class PostgresWorkerTicketStore:
+    """``WorkerTicketStore`` over the log's tables of tickets and claims."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def list_open(self, executor: str) -> Sequence[WorkerTicket]:
+        asked = {"executor": executor, "long_life_s": LONG_LIFE_S}
+        rows = transact(self._engine, "list tickets of workers", lambda c: c.execute(_OPEN, asked).all())
+        return [
+            WorkerTicket(
+                *(TicketId(row.ticket_id), TicketVerb(row.verb), row.job),
+                *(row.last_attempt, row.attempts, row.owner, row.is_live, row.has_ended),
+            )
+            for row in rows
+        ]
+
+    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
+        asked = {"ticket_ids": list(ticket_ids)}
+        rows = transact(self._engine, "read jobs of tickets", lambda c: c.execute(_JOBS, asked).all())
+        found = {}
+        for row in rows:
+            with suppress(RejectedError):
+                found[TicketId(row.ticket_id)] = sent_ticket_from_json(row.body).get_job_ticket()
+        return found
+
+    def is_replaced(self, ticket_id: TicketId) -> bool:
+        asked = {"ticket_id": ticket_id}
+        return bool(transact(self._engine, "find what replaces", lambda c: c.execute(_IS_REPLACED, asked).scalar()))
