@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.model.job_ticket import TicketSelection, selection_from_json, selection_to_json
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
+from gobblin_assets.service.backfills import check_backfill
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_compiling import FIRST_VERSION, CompiledFlow, FlowCompiling, make_spec, next_version
 from gobblin_assets.service.flow_config import FlowConfig
@@ -37,6 +38,7 @@ from gobblin_assets.service.flow_store import (
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, SpecCompiler
 from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.open_writes import OpenWrites
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey, FlowSpec, parse_flow_key
 from gobblin_assets.service.statuses import ENDED, FlowStatus
 from gobblin_assets.service.ticket_logs import TicketLogs
@@ -196,7 +198,7 @@ class FlowManager:
         ``request_key``: of the request, as of ``create``. The same request again is answered with its execution.
 
         Raises:
-            RejectedError: a text of the selection is none that a ticket may have.
+            RejectedError: a text of the selection is none that a ticket may have, or it has too many partitions.
             ConflictError: one is open, the flow is paused or pending, or a job has published other data.
 
         """
@@ -212,6 +214,7 @@ class FlowManager:
                 launch = replace(launch, request_id=_make_request_id(request_key, flow.flow_id, asked))
             if launch is None:
                 raise _cant_run(key, compiled)
+            check_backfill(launch.jobs, asked)
             execution_id = self._store.launch(flow.flow_id, launch, if_version=flow.spec.version)
             return self.get_execution(execution_id)
 
@@ -271,6 +274,10 @@ class FlowManager:
 
     def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
         return self._store.list_versions(key)
+
+    def list_slots(self, key: FlowKey, limit: int) -> Sequence[FlowSlot]:
+        """What became of the starts of its schedule, the latest first."""
+        return self._store.list_slots(self._get_stored(key).flow_id, limit=limit)
 
     def list_jobs(self, key: FlowKey) -> Sequence[NamedJob]:
         """The names of the flow's jobs, without retired ones, and what they are bound to."""

@@ -16,6 +16,7 @@ from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketSelection
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.job_plan import FlowPlan
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import FlowStatus
 
@@ -259,6 +260,10 @@ class FlowStore(Protocol):
 
     def list_versions(self, key: FlowKey) -> Sequence[FlowVersion]:
         """The latest first."""
+        ...
+
+    def list_slots(self, flow_id: uuid.UUID, *, limit: int) -> Sequence[FlowSlot]:
+        """Of the flow's schedule, the latest first."""
         ...
 
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:

@@ -17,12 +17,14 @@ from gobblin_assets.service.flow_manager import FlowManager, forget_wish
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, SpecNotFoundError, StoredFlow, no_flow
 from gobblin_assets.service.job_plan import Explanation
 from gobblin_assets.service.job_template import JobTemplate
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import FlowStatus
 
 REQUEST_KEY_LENGTH_MAX: Final = 255
 PAGE_FLOWS_MAX: Final = 500
 PAGE_EXECUTIONS_MAX: Final = 200
+PAGE_SLOTS: Final = 20
 
 _PATCH_TRIES_MAX: Final = 3
 
@@ -166,6 +168,10 @@ class GuardedFlows:
         self._check(user, Action.RUN, key)
         self.get_execution(user, key, execution_id)
         return self._flows.cancel(key, execution_id)
+
+    def list_slots(self, user: User, key: FlowKey, *, limit: int = PAGE_SLOTS) -> Sequence[FlowSlot]:
+        self._check(user, Action.READ, key)
+        return self._flows.list_slots(key, min(limit, PAGE_EXECUTIONS_MAX))
 
     def list_versions(self, user: User, key: FlowKey) -> Sequence[FlowVersion]:
         self._check(user, Action.READ, key)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -132,6 +133,7 @@ def open_service(
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
+                Loop("old slots", partial(schedules.forget_slots, kept_days=kept_days), FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
                 Loop("heartbeats", look_at_executors, HEARTBEATS_LOOK_EVERY_S),
                 Loop("executors", ExecutorWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),

@@ -31,6 +31,7 @@ _ROLES: Final[Mapping[str, NodeRole]] = MappingProxyType(
         "pending flows": NodeRole.SCHEDULER,
         "orchestrator": NodeRole.ORCHESTRATOR,
         "forgetting": NodeRole.ORCHESTRATOR,
+        "old slots": NodeRole.ORCHESTRATOR,
         "probes": NodeRole.ORCHESTRATOR,
         "executors": NodeRole.ORCHESTRATOR,
         "monitor": NodeRole.MONITOR,

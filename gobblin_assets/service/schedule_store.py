@@ -1,6 +1,5 @@
 """Schedules between the flows and their executions, as a port: what is due, what is fired, what is to be launched."""
 
-import datetime as dt
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,18 +26,6 @@ class PendingExecution:
     request_id: uuid.UUID
     message: str
     is_asked_to_end: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FlowSlot:
-    """What became of a slot, or of a range of ``count`` slots up to ``until``. Times are aware."""
-
-    at: dt.datetime
-    until: dt.datetime
-    count: int
-    state: str
-    reason: str
-    execution_id: int | None
 
 
 class ScheduleStore(Protocol):
@@ -90,6 +77,6 @@ class ScheduleStore(Protocol):
         """Try all executions that wait now, as after a change of the topology; returns how many wait."""
         ...
 
-    def forget_slots(self, *, accounted_before_s: float) -> int:
-        """Remove rows of slots that were accounted so long ago, and don't wait; returns how many."""
+    def forget_slots(self, *, kept_days: float) -> int:
+        """Remove rows of slots that were accounted so many days ago, and don't wait; returns how many."""
         ...

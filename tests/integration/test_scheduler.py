@@ -196,6 +196,15 @@ def test_all_slots_of_an_outage_are_bounded_by_catch_up_max(world: FlowWorld, mo
     assert [state for state, *_rest in found if state != "SKIPPED"] == ["RUN", *["WAITING"] * 9]
 
 
+def test_old_slots_are_forgotten_and_what_waits_is_not(world: FlowWorld) -> None:
+    make_flow(world, catch_up="all")
+    go_back(world, 1)
+    world.scheduler.look()
+    assert world.schedules.forget_slots(kept_days=1) == 0
+    assert world.schedules.forget_slots(kept_days=0) == 1
+    assert list_slots(world) == [("WAITING", 1, False)]
+
+
 def test_a_changed_schedule_accounts_what_was_due_and_a_changed_description_leaves_it(world: FlowWorld) -> None:
     make_flow(world)
     go_back(world, 3)

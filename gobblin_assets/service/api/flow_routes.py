@@ -15,12 +15,14 @@ from gobblin_assets.service.api.representations import (
     FlowsBody,
     NamedJobBody,
     RunBody,
+    SlotBody,
     StatusBody,
     VersionBody,
     show_dry_run,
     show_explanation,
     show_flow,
     show_named_job,
+    show_slot,
     show_status,
     show_version,
 )
@@ -41,7 +43,7 @@ from gobblin_assets.service.api.request_parts import (
 )
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_store import StoredFlow
-from gobblin_assets.service.guarded_flows import PAGE_EXECUTIONS_MAX, PAGE_FLOWS_MAX
+from gobblin_assets.service.guarded_flows import PAGE_EXECUTIONS_MAX, PAGE_FLOWS_MAX, PAGE_SLOTS
 from gobblin_assets.service.probes import ProbeState
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.spec.spec_errors import refuse
@@ -189,6 +191,14 @@ def cancel_execution(parts: Parts, user: Asker, key: Key, body: JsonBody) -> Sta
 def list_versions(parts: Parts, user: Asker, key: Key) -> list[VersionBody]:
     """List what the flow's config was, the latest first."""
     return [show_version(each) for each in parts.flows.list_versions(user, key)]
+
+
+@flow_routes.get("/{group}/{name}/slots")
+def list_slots(
+    parts: Parts, user: Asker, key: Key, limit: Annotated[int, Query(ge=1, le=PAGE_EXECUTIONS_MAX)] = PAGE_SLOTS
+) -> list[SlotBody]:
+    """List the starts by the flow's schedule, the latest first: those that ran, wait, or were left out, and why."""
+    return [show_slot(each) for each in parts.flows.list_slots(user, key, limit=limit)]
 
 
 @flow_routes.get("/{group}/{name}/jobs")

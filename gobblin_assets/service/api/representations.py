@@ -17,6 +17,7 @@ from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.pack_catalog import PublishedPack
 from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe
 from gobblin_assets.service.published_jobs import PastExecution
+from gobblin_assets.service.slots import FlowSlot, FlowSlotState
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState
 from gobblin_assets.spec.spec_model import SpecModel
@@ -65,6 +66,20 @@ class VersionBody(BaseModel):
     made_at: dt.datetime
     config: FlowConfig
     pins: dict[str, str]
+
+
+class SlotBody(BaseModel):
+    """A start by the schedule, or `count` of them up to `until`, and what became of it; `reason`: why it does not run.
+
+    `execution_id`: the execution that is run for it.
+    """
+
+    at: dt.datetime
+    until: dt.datetime
+    count: int
+    state: FlowSlotState
+    reason: str
+    execution_id: int | None
 
 
 class StateBody(BaseModel):
@@ -350,6 +365,17 @@ def show_flow(flow: StoredFlow) -> FlowBody:
         next_fire_at=flow.next_fire_at,
         config=flow.spec.config,
         pins=dict(flow.spec.pins),
+    )
+
+
+def show_slot(slot: FlowSlot) -> SlotBody:
+    return SlotBody(
+        at=slot.at,
+        until=slot.until,
+        count=slot.count,
+        state=slot.state,
+        reason=slot.reason,
+        execution_id=slot.execution_id,
     )
 
 

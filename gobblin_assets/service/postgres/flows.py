@@ -16,7 +16,7 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import LogId
-from gobblin_assets.service.access import EVERY_FLOW, FlowPattern, FlowScope
+from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
     PAUSED_MESSAGE,
@@ -44,7 +44,9 @@ from gobblin_assets.service.postgres.launches import (
     resume_jobs,
     runs_as_planned,
 )
-from gobblin_assets.service.postgres.slots import end_schedule, schedule_flow
+from gobblin_assets.service.postgres.scopes import IN_SCOPE, scope_arguments
+from gobblin_assets.service.postgres.slots import end_schedule, list_slots, schedule_flow
+from gobblin_assets.service.slots import FlowSlot
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.statuses import FlowStatus
 
@@ -76,17 +78,6 @@ _BY_KEY: Final = "f.flow_group = :flow_group AND f.flow_name = :flow_name AND f.
 _FIND = text(f"SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS} WHERE {_BY_KEY}")
 
 _FIND_BY_ID = text(f"SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS} WHERE f.flow_id = :flow_id")
-
-_FITS: Final = """
-    SELECT FROM jsonb_to_recordset(CAST(:{} AS jsonb)) AS p (flow_group text, flow_name text, is_prefix boolean)
-     WHERE (p.flow_group IS NULL OR p.flow_group = f.flow_group)
-       AND CASE WHEN p.is_prefix THEN starts_with(f.flow_name, p.flow_name) ELSE f.flow_name = p.flow_name END
-"""
-
-IN_SCOPE: Final = f"""
-    (:sees_all OR (EXISTS ({_FITS.format("allowed")}) AND NOT EXISTS ({_FITS.format("denied")})))
-"""
-"""Of ``f``, a flow, with the arguments that ``scope_arguments`` gives."""
 
 _LIST = text(f"""
     SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS}
@@ -407,6 +398,9 @@ class PostgresFlowStore:
             FlowVersion(str(row.version), _config_of(row.config), row.pins, row.made_by, row.made_at) for row in rows
         ]
 
+    def list_slots(self, flow_id: uuid.UUID, *, limit: int) -> Sequence[FlowSlot]:
+        return self._read("list slots", lambda c: list_slots(c, flow_id, limit))
+
     def list_jobs(self, flow_id: uuid.UUID) -> Sequence[NamedJob]:
         rows = self._read("list jobs", lambda c: c.execute(_JOBS, {"flow_id": flow_id}).all())
         return [NamedJob(row.node, row.job_name, binding_of(row), row.is_retired) for row in rows]
@@ -683,18 +677,6 @@ def flow_of(row: Row[Any]) -> StoredFlow:
         restarts=row.restarts,
         next_fire_at=row.next_fire_at,
     )
-
-
-def scope_arguments(scope: FlowScope) -> dict[str, object]:
-    return {
-        "sees_all": scope == EVERY_FLOW,
-        "allowed": to_jsonb([_pattern_to_json(each) for each in scope.allowed]),
-        "denied": to_jsonb([_pattern_to_json(each) for each in scope.denied]),
-    }
-
-
-def _pattern_to_json(pattern: FlowPattern) -> dict[str, object]:
-    return {"flow_group": pattern.group, "flow_name": pattern.name, "is_prefix": pattern.is_prefix}
 
 
 def _escape_like(text_: str) -> str:

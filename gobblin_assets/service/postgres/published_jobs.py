@@ -9,7 +9,7 @@ from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.service.access import FlowScope
 from gobblin_assets.service.postgres.execution_statuses import LATEST, PROGRESS_COLUMNS, job_status_of
-from gobblin_assets.service.postgres.flows import IN_SCOPE, scope_arguments
+from gobblin_assets.service.postgres.scopes import IN_SCOPE, scope_arguments
 from gobblin_assets.service.published_jobs import PastExecution, PublishingJob
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus

@@ -5,6 +5,7 @@ others hold. Which executions are open is not looked at: an index refuses the in
 whether the row came to be. Times are compared with ``now()``, which an index can use.
 """
 
+import datetime as dt
 import json
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -223,7 +224,7 @@ _WAKE_PENDING = text("""
 
 _FORGET_SLOTS = text("""
     DELETE FROM gobblin_service.flow_slot
-     WHERE state <> 'WAITING' AND accounted_at < now() - make_interval(secs => :before_s)
+     WHERE state <> 'WAITING' AND accounted_at < now() - make_interval(secs => :kept_s)
 """)
 
 
@@ -334,8 +335,8 @@ class PostgresScheduleStore:
     def wake_pending(self) -> int:
         return self._do_one("wake pending executions", lambda c: c.execute(_WAKE_PENDING).rowcount)
 
-    def forget_slots(self, *, accounted_before_s: float) -> int:
-        arguments = {"before_s": accounted_before_s}
+    def forget_slots(self, *, kept_days: float) -> int:
+        arguments = {"kept_s": dt.timedelta(days=kept_days).total_seconds()}
         return self._do_one("forget slots", lambda c: c.execute(_FORGET_SLOTS, arguments).rowcount)
 
     def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:

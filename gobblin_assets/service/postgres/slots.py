@@ -2,13 +2,14 @@
 
 import datetime as dt
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.schedules import Schedule
-from gobblin_assets.service.slots import PlannedSlot, account_missed, find_due_at
+from gobblin_assets.service.slots import FlowSlot, FlowSlotState, PlannedSlot, account_missed, find_due_at
 
 SCHEDULING_COLUMNS: Final = "CAST(v.config - 'parameters' AS text) AS scheduling"
 """Of a version of a flow: its config as far as schedules need it."""
@@ -37,6 +38,20 @@ _END_WAITING = text("""
     UPDATE gobblin_service.flow_slot SET state = 'SKIPPED', reason = :reason
      WHERE flow_id = :flow_id AND state = 'WAITING'
 """)
+
+
+_SLOTS = text("""
+    SELECT slot_at, until_at, count, state, reason, execution_id FROM gobblin_service.flow_slot
+     WHERE flow_id = :flow_id ORDER BY slot_at DESC LIMIT :limit
+""")
+
+
+def list_slots(connection: Connection, flow_id: uuid.UUID, limit: int) -> Sequence[FlowSlot]:
+    rows = connection.execute(_SLOTS, {"flow_id": flow_id, "limit": limit}).all()
+    return [
+        FlowSlot(row.slot_at, row.until_at, row.count, FlowSlotState(row.state), row.reason, row.execution_id)
+        for row in rows
+    ]
 
 
 def schedule_flow(connection: Connection, flow_id: uuid.UUID, version: int, config: FlowConfig) -> None:

@@ -100,6 +100,7 @@ def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str =
         request_key=uuid.uuid4().hex,
         config=flow.spec.config.model_dump(mode="json", exclude_defaults=True),
         versions=parts.flows.list_versions(user, key),
+        slots=parts.flows.list_slots(user, key),
         names=parts.flows.list_jobs(user, key),
         **explained,
         **values,
