@@ -1,7 +1,7 @@
 """The service as a program opens it: its database, its flows, its compiler, and the loops beside its requests."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -143,21 +143,25 @@ def open_service(
         # Behind the compiler, which has the new topology before pending flows are compiled.
         limited.add_listener(core)
         published.add_listener(core.on_packs)
-        core.start()
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
-        listener.start()
-        try:
-            executors = SpecExecutors(limited, logs, healths, jobs)
+        executors = SpecExecutors(limited, logs, healths, jobs)
+        with closing(logs), _run(core, listener, say):
             yield OpenService(flows, jobs, logs, catalog, managed, topologies, published, probes, executors)
-        finally:
-            listener.stop()
-            is_quiet = core.stop()
-            logs.close()
-            if not is_quiet:
-                say("Some writes did not end in time; what was not stored was not answered either.")
     finally:
         databases.close()
         engine.dispose()
+
+
+@contextmanager
+def _run(core: CoreServices, listener: NoticeListener, say: Callable[[str], None]) -> Iterator[None]:
+    core.start()
+    listener.start()
+    try:
+        yield
+    finally:
+        listener.stop()
+        if not core.stop():
+            say("Some writes did not end in time; what was not stored was not answered either.")
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:

@@ -24,7 +24,7 @@ from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.opening import open_service
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
-from gobblin_assets.service.roles import NodeRole, parse_roles, takes_loop
+from gobblin_assets.service.roles import NodeRole, parse_roles
 from gobblin_assets.settings import Settings
 from tests.support import postgres
 from tests.support.clocks import shift_clock
@@ -280,7 +280,6 @@ def test_a_node_runs_on_the_schema_of_the_next_version_and_on_no_other(
     with open_service(settings, topology, (), "multi_hop", {}, said.append, roles={NodeRole.API}):
         names = {thread.name for thread in threading.enumerate() if thread not in others}
     assert {"flows", "topology", "packs", "heartbeats"} <= names
-    assert not {name for name in names if takes_loop(name, ()) is False}, "a loop of a role that the node has not"
     known = {"flows", "topology", "packs", "heartbeats", "notices"}
     assert {name for name in names if not name.startswith("Thread-")} <= known, "each other loop has its role"
 
