@@ -211,6 +211,8 @@ def test_a_node_without_its_postgres_only_reads_and_goes_on_when_it_is_back(clus
     wait(lambda: cluster.count_unsent() == 0, "what was stored meanwhile is sent")
     wait(lambda: cluster.whole.ask("GET", "/api/v1/health").json["status"] == "ok", "the node is back")
     wait(lambda: measure_lateness_s(cluster, "due") is not None, "the slot is run late")
+    (slot,) = cluster.answering.ask("GET", f"{FLOWS}/sales/due/slots").json
+    assert (slot["state"], slot["count"]) == ("RUN", 1)
     assert cluster.whole.ask("GET", f"{FLOWS}/sales/meanwhile").status == 200
     assert cluster.whole.ask("GET", f"{FLOWS}/sales/refused").status == 404
     create(cluster.whole, "refused")
