@@ -1,15 +1,12 @@
 """The service as a program opens it: its database, its flows, its compiler, and the loops beside its requests."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine
-
-from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.notices import Channel, NoticeListener
 from gobblin_assets.errors import ConflictError
@@ -29,7 +26,7 @@ from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.postgres.history import prepare_schema
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
 from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
@@ -99,7 +96,7 @@ def open_service(
     engine = connect(settings, say)
     databases = PostgresTicketLogs(engine, environment)
     try:
-        _check_schema(engine, settings, say)
+        prepare_schema(engine, say, upgrades=settings.database_url is None)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
         schedules = PostgresScheduleStore(engine)
         catalog = FlowCatalog(store)
@@ -137,17 +134,9 @@ def open_service(
         # Behind the compiler, which has the new topology before pending flows are compiled.
         limited.add_listener(core)
         published.add_listener(core.on_packs)
-        core.start()
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
-        listener.start()
-        try:
+        with closing(logs), _run(core, listener, say):
             yield OpenService(flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors)
-        finally:
-            listener.stop()
-            is_quiet = core.stop()
-            logs.close()
-            if not is_quiet:
-                say("Some writes did not end in time; what was not stored was not answered either.")
     finally:
         databases.close()
         engine.dispose()
@@ -162,18 +151,16 @@ def _reach_executors(topologies: TopologyCatalog, logs: ExecutorWires, jobs: Pub
     return SpecExecutors(limited, logs, healths, jobs)
 
 
-def _check_schema(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
-    """Nodes of this release run beside those of the next one, whose migrations only add."""
-    status = schema.read_version(engine, SERVICE_HISTORY)
-    if schema.is_next(status):
-        say(
-            f"The schema {SERVICE_HISTORY.schema!r} is at version {status.current}, the next one after this package's"
-            f" {status.head}: upgrade the package."
-        )
-    elif settings.database_url is None:
-        schema.upgrade(engine, say, SERVICE_HISTORY)
-    elif status.relation is not schema.SchemaRelation.CURRENT:
-        raise schema.refusal(status, SERVICE_HISTORY)
+@contextmanager
+def _run(core: CoreServices, listener: NoticeListener, say: Callable[[str], None]) -> Iterator[None]:
+    core.start()
+    listener.start()
+    try:
+        yield
+    finally:
+        listener.stop()
+        if not core.stop():
+            say("Some writes did not end in time; what was not stored was not answered either.")
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:

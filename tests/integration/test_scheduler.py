@@ -255,6 +255,27 @@ def test_a_flow_that_no_executor_can_run_waits_for_the_topology_with_its_reasons
     assert world.play() == 1
 
 
+def test_what_was_fired_before_a_pause_is_launched_behind_it(world: FlowWorld) -> None:
+    make_flow(world)
+    go_back(world, 0)
+    world.scheduler.look()
+    world.flows.pause(KEY)
+    assert world.launcher.look() == 0
+    status = world.flows.get_status(KEY)
+    assert (status.status, status.message) == (ExecutionStatus.PENDING, "it begins when the flow is resumed")
+    assert world.flows.resume(KEY).state is FlowState.ACTIVE
+    assert world.launcher.look() == 1
+
+
+def test_an_execution_that_is_not_launched_is_cancelled_at_once(world: FlowWorld) -> None:
+    make_flow(world)
+    go_back(world, 0)
+    world.scheduler.look()
+    cancelled = world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    assert cancelled.status is ExecutionStatus.CANCELLED
+    assert world.launcher.look() == 0
+
+
 def test_a_flow_that_is_refused_for_good_fails_with_what_to_do(world: FlowWorld) -> None:
     make_flow(world)
     with world.engine.begin() as connection:
