@@ -12,6 +12,7 @@ from gobblin_assets.service import slots
 from gobblin_assets.service.flow_store import FlowState, StoredFlow
 from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.slots import plan_fire
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd
@@ -94,6 +95,41 @@ def test_slots_that_were_missed_are_accounted_as_catch_up_says(
     assert world.scheduler.look() == 1
     assert list_slots(world) == expected
     assert all("the service was away" in each for each in list_reasons(world)[:1] if each)
+
+
+@pytest.mark.parametrize("change", ["fired", "changed", "paused", "deleted"])
+def test_a_plan_that_is_overtaken_is_not_written(world: FlowWorld, change: str) -> None:
+    flow = make_flow(world)
+    go_back(world, 0)
+    (due,) = world.schedules.list_due(limit=9)
+    schedule = flow.spec.config.parse_schedule(flow.flow_id)
+    assert schedule is not None
+    plan = plan_fire(due, flow.spec.config, schedule)
+    match change:
+        case "fired":
+            assert world.schedules.fire([plan]) == 1
+        case "changed":
+            world.flows.update(world.person, make_config(schedule=MINUTELY, description="another"))
+        case "paused":
+            world.flows.pause(KEY)
+        case "deleted":
+            world.flows.delete(KEY)
+    before = list_slots(world)
+    assert world.schedules.fire([plan]) == 0
+    assert list_slots(world) == before
+
+
+def test_one_flow_that_can_not_be_read_holds_up_no_other(world: FlowWorld) -> None:
+    make_flow(world, name="broken")
+    make_flow(world)
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_version SET config = config || CAST(:zone AS jsonb)"
+        broken = "flow_id = (SELECT flow_id FROM gobblin_service.flow WHERE flow_name = 'broken')"
+        connection.execute(text(f"{query} WHERE {broken}"), {"zone": '{"timezone": "Nowhere/City"}'})
+    go_back(world, 0)
+    world.scheduler.look()
+    assert list_slots(world) == [("RUN", 1, True)]
+    assert world.schedules.list_due(limit=9) == [], "it is looked at a minute later"
 
 
 def test_slots_that_wait_run_one_after_the_other(world: FlowWorld) -> None:
