@@ -106,7 +106,7 @@ def _serve_kafka(connection: str, name: str, owner: str, stores: Stores) -> Iter
     options = KafkaWireOptions(name, owner, stores.tickets.find_log_id())
     cluster = read_cluster(connection, os.environ)
     made = KafkaWire(options, cluster, stores.wires, stores.tickets, SystemClock(), say, list_beats)
-    thread = threading.Thread(target=made.serve, args=(is_over.wait,), name="wire", daemon=True)
+    thread = threading.Thread(target=made.carry, args=(is_over.wait,), name="wire", daemon=True)
     thread.start()
     say(f"executor {name}: tickets come over Kafka, by the connection {connection}")
     try:

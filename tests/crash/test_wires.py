@@ -212,6 +212,7 @@ def test_topics_that_are_made_anew_lose_nothing_of_open_tickets(
         ends.pass_on()
         ends.wire.close()
         publish(ends, made, 2)
+        ends.stores.tickets.end(made, AttemptEnd.COMPLETE, {"message": "", "hint": ""})
         ends.executor.look()
         # Told, and lost: nobody has read it. A ticket is lost, too.
         ends.wire = SimpleKafkaSpecExecutor(name, KafkaConnection("127.0.0.1:1", name="main"), ends.book)
@@ -222,7 +223,6 @@ def test_topics_that_are_made_anew_lose_nothing_of_open_tickets(
         delete_topics(bootstrap, *topics)
         for topic in topics:
             make_topic(bootstrap, topic)
-        ends.stores.tickets.end(made, AttemptEnd.COMPLETE, {"message": "", "hint": ""})
         with service_engine.begin() as connection:
             # An hour later.
             hour = "UPDATE gobblin_service.way_ticket SET produced_at = produced_at - interval '1 hour'"
