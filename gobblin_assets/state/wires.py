@@ -28,7 +28,8 @@ class WirePlace:
 class WiredTicket:
     """A ticket whose sender is to be told something. ``told``: the (attempt, number) that it was told of last.
 
-    ``telling``: how often the ticket came again, since when everything is told anew. ``is_received_told``: it knows that the ticket is here. ``refusal``: why a ticket of this id was refused.
+    ``telling``: how often the ticket came again, since when everything is told anew. ``is_received_told``: its sender
+    knows that the ticket is here. ``refusal``: why a ticket of this id was refused.
     """
 
     ticket_id: TicketId
