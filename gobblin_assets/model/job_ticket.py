@@ -27,6 +27,7 @@ MISSING_MAX_DEFAULT: Final = 1_000
 _Word = TypeVar("_Word", bound=StrEnum)
 
 _TEXT_CHARACTERS_MAX: Final = 2_000
+_EXPIRY_S_MAX: Final = 10_000_000_000
 _NAME_LENGTH_MAX: Final = 128
 # Names of at most 128 characters, of which some take three: spaces, and what else an address has not.
 _JOB_URI: Final = re.compile(r"gobblin-job:(/[^/\x00-\x20\x7f]{1,384}){3}")
@@ -121,7 +122,8 @@ class SentTicket:
 
     A CANCEL has no ``ticket``, and a PROBE only for a dry run; all others have one. ``log_id``: the log that the sender
     takes for the executor's; None: whichever it is. ``question``: of a PROBE. ``earlier``: tickets of the job that this
-    one goes on from: what their runs published is not published again.
+    one goes on from: what their runs published is not published again. ``expires_after_s``: a ticket that nobody has
+    begun so long after it came into the log is not begun any more, by the log's clock; None: it waits for ever.
     """
 
     ticket_id: TicketId
@@ -133,6 +135,7 @@ class SentTicket:
     log_id: LogId | None = None
     question: ProbeQuestion | None = None
     earlier: tuple[TicketId, ...] = ()
+    expires_after_s: float | None = None
 
     @property
     def digest(self) -> bytes:
@@ -247,6 +250,8 @@ def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:
     asked: dict[str, object] = {} if sent.question is None else {"question": question_to_json(sent.question)}
     if sent.earlier:
         asked["earlier"] = [str(each) for each in sent.earlier]
+    if sent.expires_after_s is not None:
+        asked["expires_after_s"] = sent.expires_after_s
     return {
         "ticket_id": str(sent.ticket_id),
         "verb": sent.verb.value,
@@ -295,7 +300,19 @@ def sent_ticket_from_json(data: object) -> SentTicket:
         log_id=None if log_id is None else LogId(log_id),
         question=question,
         earlier=tuple(TicketId(read.uuid_in(each, "earlier")) for each in read.list_of("earlier")),
+        expires_after_s=_read_expiry(read),
     )
+
+
+def _read_expiry(read: "_Fields") -> float | None:
+    found = read.get("expires_after_s", None)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= _EXPIRY_S_MAX:
+        said = f"expected seconds from 0 to {_EXPIRY_S_MAX:,}, found {found!r:.80}"
+        raise read.refuse("expires_after_s", said, "Correct it, or leave it out.")
+    # As it was written: the digest is of that.
+    return found
 
 
 def _require_shape(read: "_Fields", verb: TicketVerb, ticket: JobTicket) -> None:

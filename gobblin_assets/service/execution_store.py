@@ -46,7 +46,7 @@ class UnsentTicket:
     """A ticket that is to be sent to an executor. ``earlier``: tickets that the job of this execution had before.
 
     ``is_update``: of a worker's job that was started before: what older tickets started is to end first.
-    ``is_begun``: it may be in the log, and its executor is decided.
+    ``is_begun``: it may be in the log, and its executor is decided. ``expires_after_s``: as the ticket says it.
     """
 
     job: JobOfExecution
@@ -59,17 +59,22 @@ class UnsentTicket:
     needs: JobNeeds
     earlier: tuple[TicketId, ...] = ()
     is_begun: bool = False
+    expires_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SentJob:
-    """A job whose ticket was sent, and has not ended as far as somebody read that."""
+    """A job whose ticket was sent, and has not ended as far as somebody read that.
+
+    ``is_moving``: when the ticket ends unrun, another executor gets one.
+    """
 
     job: JobOfExecution
     executor: str
     log: str
     ticket_id: TicketId
     needs: JobNeeds
+    is_moving: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.service.execution_store import ExecutionStore, SentJob
 from gobblin_assets.service.executor_health import HealthState
-from gobblin_assets.service.placement import Placement, describe_lost
+from gobblin_assets.service.placement import JobPlacement, describe_lost
 from gobblin_assets.service.ticket_logs import TicketLogs
 
 UNTAKEN_AFTER_S: Final = 300.0
@@ -22,14 +22,14 @@ LATE_AT_ONCE_MAX: Final = 200
 _log = logging.getLogger(__name__)
 
 
-class ExecutorWatch:
+class SentJobWatch:
     """One look of any number of nodes: each does what is left to do."""
 
     def __init__(
         self,
         executions: ExecutionStore,
         logs: TicketLogs,
-        placement: Placement,
+        placement: JobPlacement,
         *,
         untaken_after_s: float = UNTAKEN_AFTER_S,
     ) -> None:
@@ -55,7 +55,7 @@ class ExecutorWatch:
             self._executions.note(sent.job, sent.ticket_id, said)
             self._tell(sent.executor, said, telling)
             return False
-        if not self._executions.begin_move(sent.job, sent.ticket_id):
+        if not sent.is_moving and not self._executions.begin_move(sent.job, sent.ticket_id):
             return False
         try:
             return self._logs.get_store(sent.log).end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}")

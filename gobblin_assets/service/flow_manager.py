@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.job_ticket import LogId, TicketSelection, TicketShape, selection_from_json, selection_to_json
+from gobblin_assets.model.wording import count_of
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.flow_catalog import FlowCatalog, FlowsRead
 from gobblin_assets.service.flow_config import FlowConfig
@@ -462,8 +463,9 @@ class FlowManager:
                 continue
             taken = self._store.count_workers(executor, without=flow_id)
             if taken + count > workers_max:
+                places = count_of(workers_max, "worker", "workers")
                 raise RejectedError(
-                    f"the executor {executor} runs {workers_max} workers at once, and has {taken} of other flows",
+                    f"the executor {executor} runs {places} at once, and has {taken} of other flows",
                     field="destinations",
                     hint="Raise the limit of the tag gobblin/sink in its dagster.yaml (docs/DAGSTER.md), end another "
                     "flow, or add an executor to the topology.",

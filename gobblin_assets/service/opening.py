@@ -15,14 +15,14 @@ from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
 from gobblin_assets.service.executor_health import ExecutorHealths
 from gobblin_assets.service.executor_limits import LimitedTopology
-from gobblin_assets.service.executor_watch import ExecutorWatch
+from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
-from gobblin_assets.service.placement import Placement
+from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
@@ -108,7 +108,7 @@ def open_service(
         flows = FlowManager(catalog, store, compiling, lambda: limited.topology, logs)
         probes = Probes(lambda: limited.topology, logs)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
-        placement = Placement(lambda: limited.topology, executors.healths.get)
+        placement = JobPlacement(lambda: limited.topology, executors.healths.get)
         core = CoreServices(
             catalog,
             flows,
@@ -120,7 +120,7 @@ def open_service(
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
                 Loop("heartbeats", executors.look, HEARTBEATS_LOOK_EVERY_S),
-                Loop("executors", ExecutorWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
+                Loop("executors", SentJobWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.

@@ -26,7 +26,7 @@ from gobblin_assets.service.execution_store import (
     UnsentCancel,
     UnsentTicket,
 )
-from gobblin_assets.service.placement import LOST, Placement, describe_lost
+from gobblin_assets.service.placement import LOST, JobPlacement, describe_lost
 from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
 from gobblin_assets.service.ticket_logs import TicketLogs
 
@@ -49,7 +49,7 @@ class _Pages(Protocol[_T_co]):
 class Orchestrator:
     """The sender of what launches decided."""
 
-    def __init__(self, executions: ExecutionStore, logs: TicketLogs, placement: Placement) -> None:
+    def __init__(self, executions: ExecutionStore, logs: TicketLogs, placement: JobPlacement) -> None:
         self._executions = executions
         self._logs = logs
         self._placement = placement
@@ -129,6 +129,7 @@ class Orchestrator:
                 selection=unsent.selection,
                 log_id=unsent.needs.log_id,
                 earlier=unsent.earlier,
+                expires_after_s=unsent.expires_after_s,
             )
             sending = executor.update_job(sent) if unsent.is_update else executor.add_job(sent)
             self._calls.wait_for(unsent.log, sending)

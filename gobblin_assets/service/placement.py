@@ -20,7 +20,7 @@ FindHealth = Callable[[str], ExecutorHealth]
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class JobPlacement:
     """The executors of now. ``topology``: with what each of them can do and reach."""
 
     topology: Callable[[], Topology]
@@ -53,5 +53,4 @@ class Placement:
 def describe_lost(health: ExecutorHealth) -> str:
     """Why a job waits, as a sentence."""
     what = "is not heard" if health.state is HealthState.UNHEALTHY else "drains"
-    reason = f" ({health.reason})" if health.reason else ""
-    return f"the executor {health.executor} {what}{reason}, and no other one on its log is heard that can do the job"
+    return f"the executor {health.executor} {what}, and no other one on its log is heard that can do the job"

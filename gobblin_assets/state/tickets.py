@@ -160,7 +160,10 @@ class TicketStore(Protocol):
         ...
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
-        """The next attempt. None: the ticket has ended, its last attempt lives, or its attempts are used up."""
+        """The next attempt. None: the ticket has ended, its last attempt lives, or its attempts are used up.
+
+        A ticket without an attempt that has expired is ended as CANCELLED.
+        """
         ...
 
     def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:

@@ -93,6 +93,20 @@ def test_a_ticket_for_another_log_is_refused_and_nothing_begins(world: WireWorld
     assert world.tickets.list_claimable(NAME, limit=9) == []
 
 
+def test_a_ticket_that_has_expired_is_not_begun_and_one_that_was_begun_goes_on(world: WireWorld) -> None:
+    expired, begun = make(expires_after_s=0), make(expires_after_s=3600.0)
+    for each in (expired, begun):
+        send(world, each)
+    made = claim(world, begun)
+    assert world.tickets.get_claimed(made) == begun
+    assert world.tickets.claim(expired.ticket_id, "here:1", ttl_s=TTL_S) is None
+    (end,) = read_reports(world, expired)
+    assert (end.attempt, end.details["state"]) == (0, "CANCELLED")
+    assert end.details["message"] == "it has expired: nobody began it within 0 s"
+    world.tickets.end(made, AttemptEnd.DRAINED, {"message": "", "hint": ""})
+    assert claim(world, begun).attempt == 2
+
+
 def test_reports_come_once_in_their_order_behind_the_place_that_is_known(world: WireWorld) -> None:
     first, second = send(world), send(world)
     for each in (first, second):

@@ -66,9 +66,10 @@ def make(
     job: str = "shop",
     shape: TicketShape = TicketShape.RUN,
     verb: TicketVerb = TicketVerb.ADD,
+    earlier: tuple[TicketId, ...] = (),
 ) -> SentTicket:
     ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": job, "number": 1e300}, shape)
-    return SentTicket(TicketId(uuid.uuid4()), verb, executor, ticket)
+    return SentTicket(TicketId(uuid.uuid4()), verb, executor, ticket, earlier=earlier)
 
 
 def send(tickets: PostgresTicketStore, *how: Any, **options: Any) -> TicketId:
@@ -534,6 +535,11 @@ def test_what_runs_of_a_ticket_s_attempts_published_is_done_and_what_others_did_
     expire(emptied_engine)
     assert tickets.find_run(claim(tickets, ticket_id)) is None
     assert tickets.list_done(ticket_id) == {("orders", "")}
+    # Another ticket of the job leaves out what that one did, if it goes on from it, and tells what it left untold.
+    following, other = send(tickets, job=JOB, earlier=(ticket_id,)), send(tickets, job=JOB)
+    assert (tickets.list_done(following), tickets.list_done(other)) == ({("orders", "")}, set())
+    assert tickets.list_unreported(following) == tickets.list_unreported(ticket_id)
+    assert (len(tickets.list_unreported(following)), tickets.list_unreported(other)) == (2, [])
     with emptied_engine.begin() as connection:
         connection.execute(text("UPDATE gobblin.commit_sequence SET complete = false"))
     assert tickets.list_done(ticket_id) == set()

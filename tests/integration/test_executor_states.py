@@ -8,15 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
+from gobblin_assets.db import schema
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorPhase
-from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.model.job_ticket import LogId, SentTicket
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.topology import ExecutorState
 from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.tickets import AttemptEnd, Claim
 from tests.support.command_lake import invoke
 from tests.support.database_pool import DatabasePool
+from tests.support.flow_world import EXECUTOR, FlowWorld, LineCompiler, make_config, make_topology
 from tests.support.running_service import RunningService, run_own_service
 
 API = "/api/v1"
@@ -25,7 +32,7 @@ ORDERS = f"{API}/flows/sales/orders"
 WAIT_S_MAX = 30.0
 
 
-def make_flow(**changes: Any) -> dict[str, Any]:
+def describe_flow() -> dict[str, Any]:
     return {
         "flow_group": "sales",
         "flow_name": "orders",
@@ -33,7 +40,6 @@ def make_flow(**changes: Any) -> dict[str, Any]:
         "destinations": ["lake"],
         "template_uris": ["FS:///tables.template"],
         "parameters": {"tables": [{"table": "public.orders"}]},
-        **changes,
     }
 
 
@@ -56,7 +62,8 @@ def test_from_the_first_heartbeat_to_the_last_one(
             assert (never["health"]["state"], never["health"]["inbox_max"], never["lacks"]) == ("UNKNOWN", None, [])
 
             does = frozenset({"ingest.jdbc"})
-            beat = ExecutorHeartbeat("here", "host:1", tickets.find_log_id(), "9.9", 3, does, connections=frozenset())
+            log_id = tickets.find_log_id()
+            beat = ExecutorHeartbeat("here", "a:1", log_id, "9.9", 3, does, workers_max=2, connections=frozenset())
             heartbeats.beat(beat)
             found = await_answer(service, HERE, lambda each: each["health"]["state"] == "HEALTHY")
             assert (found["health"]["slots"], found["health"]["inbox_max"], found["health"]["release"]) == (3, 6, "9.9")
@@ -68,12 +75,12 @@ def test_from_the_first_heartbeat_to_the_last_one(
                 no_connection,
             ]
 
-            made = service.ask("POST", f"{API}/flows", make_flow())
+            made = service.ask("POST", f"{API}/flows", describe_flow())
             assert (made.status, made.json["state"]) == (201, "PENDING")
             assert no_connection in str(made.json["reasons"])
-            assert no_connection in service.ask("POST", f"{ORDERS}:explain", make_flow()).text
+            assert no_connection in service.ask("POST", f"{ORDERS}:explain", describe_flow()).text
             page = service.ask("GET", "/ui/topology").text
-            for shown in ("HEALTHY", "heard just now, release 9.9", "0 of 3 taken", no_connection):
+            for shown in ("HEALTHY", "heard just now, release 9.9", "0 of 3 taken", "2 workers at once", no_connection):
                 assert shown in page
             monkeypatch.setenv("GOBBLIN_SERVICE_URL", service.url)
             listed = invoke("service", "executor", "list")
@@ -99,3 +106,45 @@ def test_from_the_first_heartbeat_to_the_last_one(
             assert service.ask("GET", f"{API}/executors/there").status == 404
         finally:
             engine.dispose()
+
+
+def test_more_workers_than_an_executor_has_places_for_are_refused(engine: Engine) -> None:
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    topology = make_topology("shop", "lake")
+    places = {EXECUTOR: ExecutorState(workers_max=1)}
+    world = FlowWorld(engine, LineCompiler(replace(topology, states=places), workers=frozenset({0})))
+    first, second = make_config("lake"), make_config("lake", name="second")
+    world.flows.create(world.person, first)
+    (claim, sent), *others = take_all(world)
+    assert not others
+    assert sent.expires_after_s is None
+    for refused in (
+        lambda: world.flows.explain(world.person, second),
+        lambda: world.flows.create(world.person, second),
+    ):
+        with pytest.raises(RejectedError, match=f"{EXECUTOR} runs 1 worker at once, and has 1 of other flows") as found:
+            refused()
+        assert found.value.field == "destinations"
+        assert "dagster.yaml" in found.value.hint
+    # Its own worker takes no place from its next version.
+    world.flows.explain(world.person, make_config("lake", description="next"))
+    world.executor.tickets.end(claim, AttemptEnd.FAILED, {"message": "it broke", "hint": ""})
+    world.monitor.look()
+    world.flows.create(world.person, second)
+
+
+def test_the_first_job_of_an_execution_expires_with_the_flow_s_deadline(engine: Engine) -> None:
+    schema.upgrade(engine, history=SERVICE_HISTORY)
+    world = FlowWorld(engine)
+    world.flows.create(world.person, make_config("lake", "mirror", start_deadline="90s"))
+    (first,) = take_all(world)
+    assert first[1].expires_after_s == 90.0
+    world.executor.run(first[0])
+    world.monitor.look()
+    (second,) = take_all(world)
+    assert second[1].expires_after_s is None, "the execution has begun"
+
+
+def take_all(world: FlowWorld) -> list[tuple[Claim, SentTicket]]:
+    world.orchestrator.look()
+    return list(iter(world.executor.claim, None))

@@ -4,6 +4,8 @@ The executors only report; their heartbeats are real.
 """
 
 import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from gobblin_assets.db import schema
 from gobblin_assets.errors import ConflictError, ErrorFamily
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
-from gobblin_assets.service.executor_watch import ExecutorWatch
-from gobblin_assets.service.placement import Placement
+from gobblin_assets.service.execution_store import SendTurn
+from gobblin_assets.service.executor_watch import SentJobWatch
+from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
@@ -29,6 +32,8 @@ from tests.support.flow_world import (
     make_topology,
     play_worker,
 )
+
+pytestmark = pytest.mark.turns(of=2)
 
 
 @pytest.fixture
@@ -90,6 +95,23 @@ def test_what_may_pass_is_sent_again_as_often_as_the_flow_says(world: FlowWorld)
     fail(world, claim, ErrorFamily.OUTCOME_UNKNOWN)
     [job] = read(world).jobs
     assert (job.status, job.attempt, job.processed_count) == (ExecutionStatus.FAILED, 2, 7)
+
+
+def test_who_knows_only_the_ticket_before_changes_nothing(world: FlowWorld) -> None:
+    create(world, retries=2)
+    claim, first = take(world)
+    [stale] = world.executions.list_watched()
+    fail(world, claim, ErrorFamily.RETRYABLE)
+    come_due(world)
+    take(world)
+    ended = replace(stale.progress, status=ExecutionStatus.FAILED, ended_at=datetime.now(UTC))
+    assert not world.executions.store_progress(stale, ended)
+    world.executions.fail(stale.job, first.ticket_id, "it can't be sent")
+    assert world.executions.begin_send(stale.job, first.ticket_id) is SendTurn.OVER
+    assert not world.executions.begin_move(stale.job, first.ticket_id)
+    assert not world.executions.assign(stale.job, first.ticket_id, OTHER_EXECUTOR, "")
+    assert not world.executions.note(stale.job, first.ticket_id, "it waits")
+    assert list_jobs(world) == ["ORCHESTRATED"]
 
 
 def test_what_a_person_has_to_mend_is_not_sent_again_and_a_busy_dataset_is_waited_for(world: FlowWorld) -> None:
@@ -234,8 +256,8 @@ def test_a_ticket_that_an_executor_has_long_and_does_not_take_is_told_once(
     create(world)
     world.beat()
     world.orchestrator.look()
-    placement = Placement(lambda: world.compiler.topology, world.healths.get)
-    watch = ExecutorWatch(world.executions, world.logs, placement, untaken_after_s=0.0)
+    placement = JobPlacement(lambda: world.compiler.topology, world.healths.get)
+    watch = SentJobWatch(world.executions, world.logs, placement, untaken_after_s=0.0)
     for _ in range(3):
         watch.look()
     assert "has not begun the job" in read(world).jobs[0].message

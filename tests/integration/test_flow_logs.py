@@ -18,7 +18,7 @@ from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, JobNames
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
-from gobblin_assets.service.placement import Placement
+from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
@@ -80,7 +80,7 @@ def edge_world(world: FlowWorld) -> EdgeWorld:
     edge = FlowWorld(world.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
     edge.flows = FlowManager(edge.catalog, edge.store, edge.compiler, lambda: edge.compiler.topology, logs)
     healths = ExecutorHealths(lambda: world.compiler.topology, logs)
-    placement = Placement(lambda: world.compiler.topology, healths.get)
+    placement = JobPlacement(lambda: world.compiler.topology, healths.get)
     orchestrator = Orchestrator(world.executions, logs, placement)
     return EdgeWorld(world, edge, logs, orchestrator, Monitor(world.executions, logs))
 

@@ -13,14 +13,14 @@ from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorP
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketShape
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.service.executor_health import ExecutorHealths
-from gobblin_assets.service.executor_watch import ExecutorWatch
+from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames, PendingFlow, PlannedJob
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
-from gobblin_assets.service.placement import Placement
+from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
@@ -154,9 +154,9 @@ class FlowWorld:
         self.catalog = FlowCatalog(self.store)
         self.flows = FlowManager(self.catalog, self.store, self.compiler, lambda: self.compiler.topology, self.logs)
         self.healths = ExecutorHealths(lambda: self.compiler.topology, self.logs)
-        placement = Placement(lambda: self.compiler.topology, self.healths.get)
+        placement = JobPlacement(lambda: self.compiler.topology, self.healths.get)
         self.orchestrator = Orchestrator(self.executions, self.logs, placement)
-        self.watch = ExecutorWatch(self.executions, self.logs, placement)
+        self.watch = SentJobWatch(self.executions, self.logs, placement)
         self.monitor = Monitor(self.executions, self.logs)
         self.executor = PlayedExecutor(self.engine)
 

@@ -83,6 +83,13 @@ _HAS_PARENTS: Final = """
                    AND (p.ticket ->> 'shape' <> 'worker' OR p.status <> 'RUNNING' OR p.high_watermarks = '{}'))
 """
 
+# Of ``j``: the execution begins with it, and with no other job. Once any has begun, the others may begin late.
+_BEGINS_ALONE: Final = """
+    j.attempt = 1 AND j.after = '[]'
+    AND NOT EXISTS (SELECT FROM gobblin_service.job_execution o
+                     WHERE o.execution_id = j.execution_id AND o.number <> j.number AND o.after = '[]')
+"""
+
 _LIST_UNSENT = text(f"""
     SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}, j.ticket, e.selection, j.after <> '[]' AS is_behind,
            j.send_begun_at IS NOT NULL AS is_begun,
@@ -93,7 +100,11 @@ _LIST_UNSENT = text(f"""
                               AND (o.send_begun_at IS NOT NULL OR o.attempt > 1))) AS is_update,
            ARRAY(SELECT a.ticket_id FROM gobblin_service.job_attempt a
                   WHERE (a.execution_id, a.number) = (j.execution_id, j.number)
-                  ORDER BY a.attempt DESC LIMIT {EARLIER_MAX}) AS earlier
+                  ORDER BY a.attempt DESC LIMIT {EARLIER_MAX}) AS earlier,
+           CASE WHEN {_BEGINS_ALONE}
+                THEN (SELECT extract(epoch FROM CAST(nullif(v.config ->> 'start_deadline', '') AS interval))::float8
+                        FROM gobblin_service.flow_version v
+                       WHERE (v.flow_id, v.version) = (e.flow_id, e.flow_version)) END AS expires_after_s
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow f USING (flow_id)
@@ -143,7 +154,7 @@ _ASSIGN = text(f"""
 """)
 
 _LIST_SENT: Final = f"""
-    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}
+    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}, j.moving_at IS NOT NULL AS is_moving
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow f USING (flow_id)
@@ -505,7 +516,7 @@ def _needs_of(row: Row[Any]) -> JobNeeds:
 
 def _sent_job_of(row: Row[Any]) -> SentJob:
     job = JobOfExecution(row.execution_id, row.number)
-    return SentJob(job, row.executor, row.log, TicketId(row.ticket_id), _needs_of(row))
+    return SentJob(job, row.executor, row.log, TicketId(row.ticket_id), _needs_of(row), row.is_moving)
 
 
 def _page_arguments(limit: int, after: JobOfExecution | None, without: Collection[str]) -> dict[str, object]:
@@ -530,6 +541,7 @@ def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
         # Workers go on from what their lanes have published, whoever published it.
         earlier=tuple(TicketId(each) for each in row.earlier) if ticket.shape is TicketShape.RUN else (),
         is_begun=row.is_begun,
+        expires_after_s=row.expires_after_s,
     )
 
 

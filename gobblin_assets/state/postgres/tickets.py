@@ -122,7 +122,9 @@ _PROBE = text("""
 """)
 
 _LOCK = text("""
-    SELECT verb, job, cancels, digest, body, ended_as FROM gobblin.job_ticket WHERE ticket_id = :ticket_id FOR UPDATE
+    SELECT verb, job, cancels, digest, body, ended_as,
+           extract(epoch FROM clock_timestamp() - sent_at)::float8 AS age_s
+      FROM gobblin.job_ticket WHERE ticket_id = :ticket_id FOR UPDATE
 """)
 
 # A statement of its own behind the lock: it sees what the one before had committed.
@@ -311,6 +313,9 @@ class PostgresTicketStore:
             if ticket.ended_as is not None or (last is not None and last.is_live):
                 return None
             if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
+                return None
+            if last is None and (said := _find_expiry(ticket)):
+                _end(connection, Claim(ticket_id, 0), report_id, AttemptEnd.CANCELLED, _said(said))
                 return None
             _find_log_id(connection)
             made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
@@ -558,6 +563,15 @@ def _lock(connection: Connection, ticket_id: TicketId) -> Row[Any]:
     if found is None:
         raise RejectedError(f"the log has no ticket {ticket_id}", field="ticket_id", hint="Send it first.")
     return found
+
+
+def _find_expiry(ticket: Row[Any]) -> str:
+    """Why nobody may begin the ticket any more, as a sentence; empty: somebody may."""
+    after_s = ticket.body.get("expires_after_s")
+    # Of another type: a ticket that who reads it refuses.
+    if not isinstance(after_s, int | float) or ticket.age_s < after_s:
+        return ""
+    return f"it has expired: nobody began it within {after_s:g} s"
 
 
 def _find_fault(connection: Connection, claim: Claim) -> str | None:
