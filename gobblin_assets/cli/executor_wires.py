@@ -65,9 +65,10 @@ def serve_wires(choice: WireChoice, name: str, owner: str, stores: Stores) -> It
 @click.option("--name", required=True, help="The executor's name; several processes of one name share its tickets.")
 @wire_options
 def wire(name: str, **wires: Any) -> None:
-    """Bring tickets that come over Kafka or https into the log, and report, without running any job.
+    """Bring tickets into the log that come over Kafka or https.
 
-    For executors that take tickets from the log otherwise, such as Dagster's sensors. Until SIGTERM or Ctrl-C.
+    It reports, and runs no job: for executors that take tickets from the log by themselves, such as Dagster's sensors.
+    Until SIGTERM or Ctrl-C.
     """
     choice, stop = read_wire_choice(wires), StopRequest()
     if choice.kafka is None and choice.rest is None:
@@ -106,7 +107,7 @@ def _serve_kafka(connection: str, name: str, owner: str, stores: Stores) -> Iter
     options = KafkaWireOptions(name, owner, stores.tickets.find_log_id())
     cluster = read_cluster(connection, os.environ)
     made = KafkaWire(options, cluster, stores.wires, stores.tickets, SystemClock(), say, list_beats)
-    thread = threading.Thread(target=made.serve, args=(is_over.wait,), name="wire", daemon=True)
+    thread = threading.Thread(target=made.carry, args=(is_over.wait,), name="wire", daemon=True)
     thread.start()
     say(f"executor {name}: tickets come over Kafka, by the connection {connection}")
     try:

@@ -28,11 +28,13 @@ class WirePlace:
 class WiredTicket:
     """A ticket whose sender is to be told something. ``told``: the (attempt, number) that it was told of last.
 
-    ``is_received_told``: it knows that the ticket is here. ``refusal``: why a ticket of this id was refused.
+    ``telling``: how often the ticket came again, since when everything is told anew. ``is_received_told``: its sender
+    knows that the ticket is here. ``refusal``: why a ticket of this id was refused.
     """
 
     ticket_id: TicketId
     told: tuple[int, int]
+    telling: int
     is_received_told: bool
     refusal: Mapping[str, Any] | None
     reports: tuple[TicketReport, ...]

@@ -91,9 +91,9 @@ class KafkaWire:
 
     def __post_init__(self) -> None:
         self._producer = WireProducer(self.connection)
-        self._reader = WireReader(self.connection, self._load_places, self.say)
+        self._reader = WireReader(self.connection, self._load_places, self.say, _await_senders)
 
-    def serve(self, wait: Callable[[float], bool]) -> None:
+    def carry(self, wait: Callable[[float], bool]) -> None:
         """Read and tell until ``wait(seconds)`` says to stop, and then tell what is left."""
         pause_s = 0.0
         while not wait(pause_s):
@@ -129,7 +129,7 @@ class KafkaWire:
         except Exception as error:  # noqa: BLE001  one record's fault, or a library's, is not that of all others
             said = str(error) if isinstance(error, GobblinError) else f"{type(error).__name__}: {error}"
             # What was read and not stored comes again.
-            self._reader.rewind()
+            self._reader.start_over()
             if said != self._said:
                 self.say(f"the wire over {self.connection.name} waits: {said}")
             self._said = said
@@ -248,3 +248,7 @@ class KafkaWire:
 
     def _write(self, kind: NoticeKind, key: str, body: dict[str, Any]) -> tuple[str, bytes]:
         return key, write_notice(WireNotice(kind, self.options.executor, self.options.log_id, body))
+
+
+def _await_senders() -> None:
+    """Nothing: whoever sent a ticket that is gone sends it again until it hears that it is here."""

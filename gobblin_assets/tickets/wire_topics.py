@@ -184,7 +184,8 @@ class WireProducer:
 class WireReader:
     """Reads topics from stored places on, for one thread. What it gives is of the topics that have these ids.
 
-    ``load_places``: of a topic and its id, the offsets that are next, by partition.
+    ``load_places``: of a topic and its id, the offsets that are next, by partition. ``hear_of_loss``: records are gone
+    before they were read.
     """
 
     def __init__(
@@ -192,12 +193,12 @@ class WireReader:
         connection: KafkaConnection,
         load_places: Callable[[str, str], Mapping[int, int]],
         say: Callable[[str], None],
-        monotonic: Callable[[], float] = time.monotonic,
+        hear_of_loss: Callable[[], None],
     ) -> None:
         self._connection = replace(connection, timeout_s=min(connection.timeout_s, ANSWER_S))
         self._load_places = load_places
         self._say = say
-        self._monotonic = monotonic
+        self._hear_of_loss = hear_of_loss
         self._wanted: frozenset[str] = frozenset()
         self._found: dict[str, TopicOffsets] = {}
         self._consumer: LogConsumer | None = None
@@ -211,14 +212,14 @@ class WireReader:
             self._look_at_s = float("-inf")
 
     def poll(self, timeout_s: float) -> Sequence[WireRecord]:
-        """Records in the order of each partition; of each, what was given and not stored is given again by ``rewind``.
+        """Records in the order of each partition. What was given and not stored is given again behind ``start_over``.
 
         Raises:
             RejectedError: the login, the rights or the certificates are not right, or a topic is another one now.
             RetryableError: no broker answers.
 
         """
-        if self._monotonic() >= self._look_at_s:
+        if time.monotonic() >= self._look_at_s:
             self._look()
         if self._consumer is None:
             return ()
@@ -229,12 +230,12 @@ class WireReader:
             if not self._unchecked or not self._consumer.check_topics():
                 return ()
         except GobblinError:
-            self.rewind()
+            self.start_over()
             raise
         given, self._unchecked = self._unchecked, []
         return given
 
-    def rewind(self) -> None:
+    def start_over(self) -> None:
         """Go on at the stored places, of the topics as they are then."""
         self._unchecked = []
         self._found = {}
@@ -256,12 +257,12 @@ class WireReader:
 
     def _look(self) -> None:
         """Open another consumer, unless the topics are as they were."""
-        self._look_at_s = self._monotonic() + ABSENT_LOOK_S
+        self._look_at_s = time.monotonic() + ABSENT_LOOK_S
         answers = ConfluentCluster(self._connection).find_offsets(sorted(self._wanted), isolation=_ISOLATION)
         found = {name: each for name, each in answers.items() if isinstance(each, TopicOffsets) and not each.failures}
         self._tell({name: each for name, each in answers.items() if isinstance(each, GobblinError)})
         if len(found) == len(self._wanted):
-            self._look_at_s = self._monotonic() + LOOK_AGAIN_S
+            self._look_at_s = time.monotonic() + LOOK_AGAIN_S
         if _list_shapes(found) == _list_shapes(self._found) and self._consumer is not None:
             return
         self.close()
@@ -288,7 +289,8 @@ class WireReader:
                     hint="Delete the topic, and start the executor again: what is open is then sent and told again.",
                 )
             if at < known.earliest:
-                self._say(f"{topic}: {known.earliest - at} records are gone before they were read; they come again")
+                self._say(f"{topic}: {known.earliest - at} records are gone before they were read")
+                self._hear_of_loss()
             begins[number] = max(at, known.earliest)
         return begins
 

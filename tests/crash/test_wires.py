@@ -45,6 +45,8 @@ from tests.support.wires import (
 
 __all__ = ["service_database", "service_engine"]
 
+pytestmark = pytest.mark.turns(of=3)
+
 WAIT_S_MAX = 60.0
 TTL_S = 60.0
 TICKETS = 3
@@ -120,7 +122,6 @@ def url_of(engine: Engine) -> str:
     return engine.url.render_as_string(hide_password=False)
 
 
-@pytest.mark.turns(of=2)
 @pytest.mark.parametrize("point", OF_A_WIRE)
 def test_an_end_that_is_killed_anywhere_loses_and_doubles_nothing(
     kafka_broker: KafkaBroker, service_engine: Engine, engine: Engine, point: Failpoint, tmp_path: Path
@@ -212,6 +213,7 @@ def test_topics_that_are_made_anew_lose_nothing_of_open_tickets(
         ends.pass_on()
         ends.wire.close()
         publish(ends, made, 2)
+        ends.stores.tickets.end(made, AttemptEnd.COMPLETE, {"message": "", "hint": ""})
         ends.executor.look()
         # Told, and lost: nobody has read it. A ticket is lost, too.
         ends.wire = SimpleKafkaSpecExecutor(name, KafkaConnection("127.0.0.1:1", name="main"), ends.book)
@@ -222,7 +224,6 @@ def test_topics_that_are_made_anew_lose_nothing_of_open_tickets(
         delete_topics(bootstrap, *topics)
         for topic in topics:
             make_topic(bootstrap, topic)
-        ends.stores.tickets.end(made, AttemptEnd.COMPLETE, {"message": "", "hint": ""})
         with service_engine.begin() as connection:
             # An hour later.
             hour = "UPDATE gobblin_service.way_ticket SET produced_at = produced_at - interval '1 hour'"
@@ -241,6 +242,7 @@ def test_topics_that_are_made_anew_lose_nothing_of_open_tickets(
         ends.wire.close()
 
 
+@pytest.mark.every_run
 def test_records_of_strangers_and_of_later_releases_are_refused_and_hold_up_nothing(
     ends: KafkaEnds, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,6 +324,7 @@ def test_an_answer_that_is_lost_behind_the_insert_is_not_waited_for_long_and_mak
         wire.send(sent)
 
 
+@pytest.mark.every_run
 def test_whoever_has_a_wrong_certificate_name_or_log_is_refused_with_the_fix(
     engine: Engine, authority: Authority, tmp_path: Path
 ) -> None:

@@ -183,7 +183,7 @@ def make_kafka_wire(connection: KafkaConnection, name: str, stores: Stores, owne
 def serve_kafka(connection: KafkaConnection, name: str, stores: Stores, owner: str = "a") -> Iterator[None]:
     is_over = threading.Event()
     made = make_kafka_wire(connection, name, stores, owner)
-    thread = threading.Thread(target=made.serve, args=(is_over.wait,))
+    thread = threading.Thread(target=made.carry, args=(is_over.wait,))
     thread.start()
     try:
         yield

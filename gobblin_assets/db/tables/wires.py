@@ -35,6 +35,8 @@ wired_ticket = Table(
     Column("is_received_told", Boolean, nullable=False, server_default=text("false")),
     Column("attempt", Integer, nullable=False, server_default=text("-1")),
     Column("number", Integer, nullable=False, server_default=text("0")),
+    # How often the ticket came again: then everything is told anew.
+    Column("telling", Integer, nullable=False, server_default=text("0")),
     # Why a ticket of this id was refused, until that is told.
     Column("refusal", JSONB),
     Index("wired_ticket_executor", "executor"),

@@ -104,6 +104,19 @@ _PLACES = text("""
     SELECT partition, next_offset FROM gobblin_service.way_place WHERE way = :way AND topic_id = :topic_id
 """)
 
+# Of a topic that is another one than those before: what nobody had read is lost, and nothing says what that was.
+_IS_NEW = text("""
+    SELECT count(*) FILTER (WHERE topic_id <> :topic_id) > 0 AND count(*) FILTER (WHERE topic_id = :topic_id) = 0
+      FROM gobblin_service.way_place WHERE way = :way
+""")
+
+_DROP_PLACES = text("DELETE FROM gobblin_service.way_place WHERE way = :way AND topic_id <> :topic_id")
+
+_ALL_MISSING = text("""
+    UPDATE gobblin_service.way_ticket SET received_at = NULL, produced_at = NULL, resends = 0
+     WHERE way = :way AND ended_at IS NULL
+""")
+
 _BEGIN_PLACE = text("""
     INSERT INTO gobblin_service.way_place (way, topic_id, partition, next_offset)
     VALUES (:way, :topic_id, :partition, 0) ON CONFLICT DO NOTHING
@@ -306,9 +319,20 @@ class PostgresWireBook:
         return [(row.key, sent_ticket_from_json(row.body)) for row in rows]
 
     def list_places(self, topic_id: str) -> dict[int, int]:
+        """By partition, the offset that is next. Of a topic that was made anew: all open tickets are sent again."""
         arguments = {"way": self._way, "topic_id": topic_id}
-        rows = self._do("find places of a way", lambda c: c.execute(_PLACES, arguments).all())
-        return {row.partition: row.next_offset for row in rows}
+
+        def body(connection: Connection) -> dict[int, int]:
+            if connection.execute(_IS_NEW, arguments).scalar_one():
+                connection.execute(_DROP_PLACES, arguments)
+                connection.execute(_ALL_MISSING, {"way": self._way})
+            return {row.partition: row.next_offset for row in connection.execute(_PLACES, arguments)}
+
+        return self._do("find places of a way", body)
+
+    def ask_again(self) -> None:
+        """Have all open tickets sent again, so that everything is told again: records are gone that nobody read."""
+        self._do("ask for reports again", lambda c: c.execute(_ALL_MISSING, {"way": self._way}))
 
     def take(self, topic_id: str, partition: int, notices: Sequence[tuple[int, WireNotice | None]]) -> None:
         """What records say, with their offsets, and the place behind the last one. None: nothing that counts."""

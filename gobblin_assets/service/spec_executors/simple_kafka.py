@@ -64,7 +64,9 @@ class SimpleKafkaSpecExecutor:
         self._executor = executor
         self._book = book
         self._producer = WireProducer(connection)
-        self._reader = WireReader(connection, lambda _topic, topic_id: book.list_places(topic_id), _log.warning)
+        self._reader = WireReader(
+            connection, lambda _topic, topic_id: book.list_places(topic_id), _log.warning, book.ask_again
+        )
         self._reader.follow([name_report_topic(executor)])
         self._stopping = threading.Event()
         self._said = ""
@@ -146,7 +148,7 @@ class SimpleKafkaSpecExecutor:
                         self._produce(key, sent)
                 wait_s, self._said = 0.0, ""
             except Exception as error:  # noqa: BLE001  a thread that ended would leave reports unread, in silence
-                self._reader.rewind()
+                self._reader.start_over()
                 wait_s, said = _PAUSE_S, str(error)
                 if said != self._said:
                     _log.warning("reports of the executor %s wait: %s", self._executor, said)

@@ -40,8 +40,9 @@ _PASS = text("""
 """)
 
 _WATCH = text("""
-    INSERT INTO gobblin.wired_ticket (ticket_id, executor) VALUES (:ticket_id, :executor)
-        ON CONFLICT (ticket_id) DO UPDATE SET is_received_told = false, attempt = -1, number = 0
+    INSERT INTO gobblin.wired_ticket AS w (ticket_id, executor) VALUES (:ticket_id, :executor)
+        ON CONFLICT (ticket_id) DO UPDATE
+           SET is_received_told = false, attempt = -1, number = 0, telling = w.telling + 1
 """)
 
 _REFUSE = text("""
@@ -51,7 +52,7 @@ _REFUSE = text("""
 """)
 
 _UNTOLD = text("""
-    SELECT w.ticket_id, w.attempt AS told_attempt, w.number AS told_number, w.is_received_told, w.refusal,
+    SELECT w.ticket_id, w.attempt AS told_attempt, w.number AS told_number, w.telling, w.is_received_told, w.refusal,
            r.attempt, r.number, r.kind, r.details, r.at
       FROM gobblin.wired_ticket w
       LEFT JOIN gobblin.ticket_report r
@@ -65,7 +66,7 @@ _NOTE_TOLD = text("""
     UPDATE gobblin.wired_ticket SET is_received_told = true, attempt = :attempt, number = :number,
            refusal = CASE WHEN refusal = CAST(:refusal AS jsonb) THEN NULL ELSE refusal END
      WHERE ticket_id = :ticket_id AND (attempt, number) = (:attempt_before, :number_before)
-       AND is_received_told = :is_received_told
+       AND telling = :telling
 """)
 
 _UNWATCH = text("""
@@ -169,7 +170,7 @@ def _wired_of(rows: Sequence[Row[Any]]) -> WiredTicket:
         if row.attempt is not None
     )
     told = first.told_attempt, first.told_number
-    return WiredTicket(ticket_id, told, first.is_received_told, first.refusal, reports)
+    return WiredTicket(ticket_id, told, first.telling, first.is_received_told, first.refusal, reports)
 
 
 def _told_arguments(told: WiredTicket) -> dict[str, Any]:
@@ -180,6 +181,6 @@ def _told_arguments(told: WiredTicket) -> dict[str, Any]:
         "number": number,
         "attempt_before": told.told[0],
         "number_before": told.told[1],
-        "is_received_told": told.is_received_told,
+        "telling": told.telling,
         "refusal": None if told.refusal is None else json.dumps(told.refusal),
     }

@@ -16,8 +16,8 @@ from gobblin_assets.errors import RejectedError
 
 _BACKLOG: Final = 64
 _REQUESTS_MAX: Final = 64
-_STOP_WAIT_S_MAX: Final = 10
-_JOIN_S_MAX: Final = 15.0
+_STOP_WAIT_S_MAX: Final = 3
+_JOIN_S_MAX: Final = 10.0
 _PORT_MAX: Final = 65_535
 
 

@@ -37,6 +37,7 @@ def upgrade() -> None:
             is_received_told BOOLEAN NOT NULL DEFAULT false,
             attempt INTEGER NOT NULL DEFAULT -1,
             number INTEGER NOT NULL DEFAULT 0,
+            telling INTEGER NOT NULL DEFAULT 0,
             refusal JSONB,
             CONSTRAINT wired_ticket_pkey PRIMARY KEY (ticket_id)
         )
