@@ -95,7 +95,7 @@ def serve(
         parts = ServedParts(
             flows=flows,
             probes=GuardedProbes(opened.probes, flows, rules),
-            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules),
+            jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules, lambda: opened.topology_catalog.topology),
             topologies=opened.topology,
             rules=rules,
             packs=GuardedPacks(opened.packs, rules, opened.flows.writes),

@@ -9,21 +9,29 @@ them for long keeps the others no longer: they are asked for anew, and whoever c
 """
 
 import datetime as dt
+import hashlib
 import json
+import os
+import socket
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import unquote
 from uuid import UUID
 
 import dagster as dg
 
+from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
+from gobblin_assets.dagster.worker_slots import find_workers_max
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim, OpenTicket, WaitingTicket
+from gobblin_assets.tickets.heartbeats import describe_executor
 from gobblin_assets.tickets.inbox import end_dead_attempt, give_up_ticket
 
 TICKET_TAG: Final = "gobblin/ticket"
@@ -40,6 +48,7 @@ PATIENCE_S: Final = 60.0
 AHEAD: Final = 2
 """For each slot of the instance, so many runs are asked for: one of them waits in Dagster's queue."""
 
+_DIGEST_DIGITS: Final = 12
 _LISTED_MAX: Final = 500
 _RUNS_READ_MAX: Final = 500
 
@@ -57,7 +66,7 @@ class Pack:
         return self.tickets[0]
 
 
-def build_job_monitor(executor: str, *, pack_max: int = PACK_MAX_DEFAULT) -> dg.SensorDefinition:
+def build_job_monitor(executor: str, *, pack_max: int) -> dg.SensorDefinition:
     """The sensor over the inbox of the executor of this name, running unless it is stopped."""
 
     @dg.sensor(
@@ -70,6 +79,7 @@ def build_job_monitor(executor: str, *, pack_max: int = PACK_MAX_DEFAULT) -> dg.
     )
     def monitor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
+        stores.heartbeats.beat(describe_instance(executor, pack_max, context.instance, stores))
         tick = MonitorTick(executor, pack_max, context.instance, stores, dt.datetime.now(dt.UTC))
         tick.settle()
         requests, cursor = tick.plan(context.cursor)
@@ -97,10 +107,14 @@ class MonitorTick:
 
     def settle(self) -> None:
         """End what needs no run: attempts of runs that have ended, tickets that are cancelled, and those used up."""
-        for held in self.stores.tickets.list_held(self.executor):
-            run_id = find_owner_run(held.owner)
+        held = [(each.claim, find_owner_run(each.owner)) for each in self.stores.tickets.list_held(self.executor)]
+        # A run that died with its code server is told to Dagster here. One with a claim that lives, works.
+        working = {run_id for _claim, run_id in held if run_id is not None}
+        lost = report_lost_runs(self.instance, [TICKETS_JOB], (), working.intersection, self.now)
+        self.said += [f"the run {run_id} has ended: its process is gone" for run_id in lost]
+        for claim, run_id in held:
             if run_id is not None:
-                self._end_if_dead(held.claim, run_id)
+                self._end_if_dead(claim, run_id)
         for ticket in self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX):
             if ticket.verb is TicketVerb.CANCEL:
                 self.stores.tickets.settle_cancel(ticket.ticket_id)
@@ -135,9 +149,8 @@ class MonitorTick:
 
     def _list_kept(self, run: dg.DagsterRun, since_s: float | None) -> Sequence[TicketId]:
         """The tickets that are left to a run that has not ended."""
-        tickets = read_tickets(run)
         is_late = since_s is not None and self.now.timestamp() - since_s > PATIENCE_S
-        return [] if is_late and len(tickets) > 1 else tickets
+        return [] if is_late else read_tickets(run)
 
     def _ask(self, packs: Sequence[Pack], room: int) -> list[dg.RunRequest]:
         ended = self._find_ended([each.first for each in packs])
@@ -203,6 +216,20 @@ class MonitorTick:
         for ticket_id in read_tickets(run):
             if self.stores.tickets.end_unclaimed(ticket_id, TERMINATED):
                 self.said.append(f"ticket {ticket_id}: {TERMINATED}")
+
+
+def describe_instance(executor: str, pack_max: int, instance: dg.DagsterInstance, stores: Stores) -> ExecutorHeartbeat:
+    """The heartbeat of an executor that is this instance of Dagster."""
+    home = hashlib.sha256(instance.root_directory.encode()).hexdigest()[:_DIGEST_DIGITS]
+    owner, log_id = f"{socket.gethostname()}:dagster:{home}", stores.tickets.find_log_id()
+    now_s = time.time()
+    return replace(
+        describe_executor(executor, owner, log_id, find_slots(instance), os.environ),
+        technology="dagster",
+        workers_max=find_workers_max(instance),
+        pack_max=pack_max,
+        daemons={name: max(0.0, now_s - each.timestamp) for name, each in instance.get_daemon_heartbeats().items()},
+    )
 
 
 def read_tickets(run: dg.DagsterRun) -> list[TicketId]:

@@ -18,6 +18,7 @@ from gobblin_assets.state.postgres import (
 from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.reports import PostgresReportStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.postgres.wires import PostgresWireStore
 from gobblin_assets.state.postgres.worker_tickets import PostgresWorkerTicketStore
 
 
@@ -39,4 +40,5 @@ def open_stores(engine: Engine) -> Stores:
         tickets=PostgresTicketStore(engine),
         worker_tickets=PostgresWorkerTicketStore(engine),
         heartbeats=PostgresHeartbeatStore(engine),
+        wires=PostgresWireStore(engine),
     )

@@ -14,6 +14,7 @@ from gobblin_assets.state.rate_shares import RateShareStore
 from gobblin_assets.state.reports import ReportStore
 from gobblin_assets.state.sinks import SinkWindowStore, SinkWorkerStore
 from gobblin_assets.state.tickets import TicketStore
+from gobblin_assets.state.wires import WireStore
 from gobblin_assets.state.worker_tickets import WorkerTicketStore
 
 
@@ -36,3 +37,4 @@ class Stores:
     tickets: TicketStore
     worker_tickets: WorkerTicketStore
     heartbeats: HeartbeatStore
+    wires: WireStore

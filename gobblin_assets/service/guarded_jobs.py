@@ -18,12 +18,14 @@ from gobblin_assets.model.sequence_state import SequenceState
 from gobblin_assets.model.state import DatasetOutcome
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.service.access import AccessRules, Action, User
+from gobblin_assets.service.dagster_links import DagsterRun, link_dagster_run
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.guarded_flows import GuardedFlows
 from gobblin_assets.service.published_jobs import PastExecution, PublishingJob, PublishingJobs
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import JobStatus
 from gobblin_assets.service.ticket_logs import TicketLogs
+from gobblin_assets.service.topology import DAGSTER, Topology
 from gobblin_assets.state.overview import DatasetLine, Overview, PartitionLine, SequenceLine, WatermarkLine
 from gobblin_assets.state.tickets import TicketOutput
 
@@ -41,6 +43,10 @@ _LOOKS_MAX: Final = 20
 
 _WATERMARKS_MAX: Final = 1_000
 _OPEN_MAX: Final = 20
+_REPORTS_MAX: Final = 20
+"""Of an attempt, so many of its first reports are looked at for the links of its run."""
+_NUMBER_MAX: Final = (1 << 31) - 1
+
 _AWAY_S: Final = 15.0
 """So long after a log did not answer, nobody waits for it again."""
 
@@ -117,15 +123,19 @@ class PastPage:
 
 @dataclass(frozen=True, slots=True)
 class JobOutput:
-    """What the processes of a job of an execution said, the latest attempt first. ``away``: why it is not known."""
+    """What the processes of a job of an execution said, the latest attempt first. ``away``: why it is not known.
+
+    ``dagster_run``: of the last attempt, if a Dagster ran it.
+    """
 
     job: JobStatus
     outputs: tuple[TicketOutput, ...]
     away: str = ""
+    dagster_run: DagsterRun | None = None
 
 
 class GuardedJobs:
-    """All that users read of jobs. ``rules``: those of now."""
+    """All that users read of jobs. ``rules`` and ``topology``: those of now."""
 
     def __init__(
         self,
@@ -133,9 +143,11 @@ class GuardedJobs:
         flows: GuardedFlows,
         logs: TicketLogs,
         rules: Callable[[], AccessRules],
+        topology: Callable[[], Topology],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._jobs = jobs
+        self._topology = topology
         self._flows = flows
         self._logs = logs
         self._rules = rules
@@ -239,9 +251,21 @@ class GuardedJobs:
         ticket_id = TicketId(job.ticket_id)
         try:
             outputs = self._ask(log, lambda: self._logs.get_store(log).list_outputs(ticket_id, limit=limit))
+            run = self._find_dagster_run(job, log, outputs[0].attempt if outputs else 1)
         except GobblinError as error:
             return JobOutput(job, (), error.message)
-        return JobOutput(job, tuple(outputs))
+        return JobOutput(job, tuple(outputs), dagster_run=run)
+
+    def _find_dagster_run(self, job: JobStatus, log: str, attempt: int) -> DagsterRun | None:
+        found = self._topology().executors.get(job.job_group)
+        if found is None or found.executor.technology != DAGSTER:
+            return None
+        ticket_id = TicketId(job.ticket_id)
+        before = {ticket_id: (attempt - 1, _NUMBER_MAX)}
+        store = self._logs.get_store(log)
+        reports = self._ask(log, lambda: store.list_reports([ticket_id], before, limit=_REPORTS_MAX))
+        mine = [each for each in reports if each.attempt == attempt]
+        return link_dagster_run(JobName(job.job_name), mine, found.executor.ui_url)
 
     def _look(
         self, jobs: Sequence[PublishingJob], prefix: str, after: tuple[str, str] | None, limit: int

@@ -28,7 +28,7 @@ from gobblin_assets.model.job_ticket import (
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.job_plan import FlowPlan, PlannedJob
 from gobblin_assets.service.ticket_logs import TicketLogs, TicketWire
-from gobblin_assets.service.topology import DataNode, ExecutorSpec, NodeKind, Topology
+from gobblin_assets.service.topology import DAGSTER, PROCESS, DataNode, ExecutorSpec, NodeKind, Topology
 from gobblin_assets.state.tickets import PROBE_LIFE_S, FoundProbe, describe_unanswered
 
 ANSWER_WAIT_S_MAX: Final = 10.0
@@ -45,7 +45,6 @@ _SILENT_S: Final = 2.0
 """An executor that is there takes a question sooner."""
 
 _OWN_LOG: Final = ""
-_PROCESS: Final = "process"
 
 _log = logging.getLogger(__name__)
 
@@ -194,7 +193,7 @@ class Probes:
         able = [
             each
             for each in found
-            if node.name in each.nodes and each.technology == _PROCESS and _may_use(each.groups, user)
+            if node.name in each.nodes and each.technology in (PROCESS, DAGSTER) and _may_use(each.groups, user)
         ]
         if not able:
             raise RejectedError(

@@ -10,6 +10,10 @@ from urllib.parse import quote
 NODE_SCHEME: Final = "gobblin-node"
 TOPOLOGY_SCHEME: Final = "gobblin-topology"
 
+PROCESS: Final = "process"
+DAGSTER: Final = "dagster"
+"""Technologies of executors. Both answer questions."""
+
 BY_LOG: Final = "log"
 """The communication with executors whose log the service reaches."""
 

@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.topology import (
     NODE_NAME,
+    PROCESS,
     DataNode,
     ExecutorSpec,
     NodeKind,
@@ -103,7 +104,7 @@ class NodeDescription(SpecModel):
 class ExecutorDescription(SpecModel):
     """An executor as a file or a request describes it."""
 
-    technology: str = Field("process", min_length=1, max_length=100)
+    technology: str = Field(PROCESS, min_length=1, max_length=100)
     location: str = Field("", max_length=200)
     communication: str = Field("log", min_length=1, max_length=100)
     capabilities: tuple[str, ...] = Field(min_length=1, description="What it can do, such as ingest.jdbc or distcp.")

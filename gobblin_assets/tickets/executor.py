@@ -44,7 +44,11 @@ _PAUSE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """The options of an executor. ``owner`` names its process; ``slots``: so many tickets at once."""
+    """The options of an executor. ``owner`` names its process; ``slots``: so many tickets at once.
+
+    0: it only answers questions and ends tickets that nobody works on, beside a Dagster that runs the others. Then it
+    has no heartbeat: the Dagster has one.
+    """
 
     name: str
     slots: int
@@ -90,7 +94,7 @@ class ProcessExecutor:
         """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them."""
         pause_s = 0.0
         while not wait(pause_s or POLL_S):
-            is_there = self._try(partial(self.heart.beat, ExecutorPhase.WORKING)) and self._try(self._look)
+            is_there = self._try(partial(self._beat, ExecutorPhase.WORKING)) and self._try(self._look)
             pause_s = 0.0 if is_there else _PAUSE_S
         self.processes.close()
         self._drain()
@@ -106,13 +110,17 @@ class ProcessExecutor:
             self.say(f"{type(error).__name__}: {error}")
         return True
 
+    def _beat(self, phase: ExecutorPhase) -> None:
+        if self.options.slots > 0:
+            self.heart.beat(phase)
+
     def _look(self) -> None:
         self._reap()
         self._renew()
         for ticket in self.stores.tickets.list_claimable(self.options.name, limit=_LISTED_MAX):
             if not self._try(partial(self._take, ticket)):
                 return
-        if len(self._children) < self.options.slots:
+        if len(self._children) < max(1, self.options.slots):
             self.processes.prepare()
 
     def _take(self, ticket: OpenTicket) -> None:
@@ -127,6 +135,8 @@ class ProcessExecutor:
         probes = sum(child.is_probe for child in self._children.values())
         if verb is TicketVerb.PROBE:
             return probes < PROBES_AT_ONCE_MAX
+        if self.options.slots == 0:
+            return False
         return verb in _REPLACING or len(self._children) - probes < self.options.slots
 
     def _claim(self, ticket: OpenTicket) -> None:
@@ -198,13 +208,13 @@ class ProcessExecutor:
         for child in self._children.values():
             self._stop(child, DRAINING)
         while any(child.process.poll() is None for child in self._children.values()):
-            self._try(partial(self.heart.beat, ExecutorPhase.DRAINING))
+            self._try(partial(self._beat, ExecutorPhase.DRAINING))
             self._try(self._renew)
             self.clock.sleep(POLL_S)
             self._kill_late()
         # Without the log, the claims of those that could not report their end expire.
         self._try(self._reap)
-        self._try(partial(self.heart.beat, ExecutorPhase.ENDED))
+        self._try(partial(self._beat, ExecutorPhase.ENDED))
 
 
 def _describe_death(code: int) -> str:

@@ -1,20 +1,12 @@
 """`dagster dev` for real, with the instance that we ship: work of dead processes is finished without a person."""
 
-import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-import psutil
 import pytest
 from sqlalchemy import Engine, text
 
@@ -23,75 +15,22 @@ from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.settings import Settings
 from tests.support import postgres
+from tests.support.dagster_process import DagsterProcess
 from tests.support.dagster_world import DATABASE_VARIABLE, WORLD_VARIABLE, published_numbers, write_numbers
 
 SALES, VISITS = dg.AssetKey(["shop", "sales"]), dg.AssetKey(["store", "visits"])
 MONTHS = [f"2013-{month:02d}-01" for month in range(1, 13)]
 JANUARY, FEBRUARY, MARCH, APRIL = MONTHS[:4]
-WAIT_S_MAX = 150.0
-POLL_S = 0.5
+LOCATION = "tests.support.dagster_location"
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=3)]
 
 
-class Dev:
-    """`dagster dev` over a world, and its instance as this process sees it."""
-
-    def __init__(self, folder: Path, environment: dict[str, str], instance: dg.DagsterInstance) -> None:
-        self.folder = folder
-        self.instance = instance
-        self._environment = environment
-        self._log = (folder / "dev.log").open("ab")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
-
-    def start(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
-        arguments = ["dev", "-m", "tests.support.dagster_location", "-h", "127.0.0.1", "-p", str(self._port)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "dagster", *arguments],
-            env=self._environment,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
-        )
-        self.wait(self._answers, "the web server answers")
-
-    def kill_all(self) -> None:
-        """Kill all of it at once, as when a machine goes down: nothing is left to report the end of a run."""
-        if self._process is None:
-            return
-        tree = psutil.Process(self._process.pid)
-        # Stopped first, so that no parent starts or reports anything while its children are killed.
-        processes = [tree, *tree.children(recursive=True)]
-        for signal_number in (signal.SIGSTOP, signal.SIGKILL):
-            for process in processes:
-                process.send_signal(signal_number)
-        psutil.wait_procs(processes, timeout=30)
-        self._process.wait(30)
-        self._process = None
-
-    def close(self) -> None:
-        self.kill_all()
-        self._log.close()
+class Dev(DagsterProcess):
+    """`dagster dev` over a world."""
 
     def launch(self, **tags: str) -> str:
-        """Launch through the run queue and the launcher, like the UI's button; returns the run's id."""
-        answer = self.ask(
-            """mutation ($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
-                 __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }""",
-            params={
-                "selector": {
-                    "repositoryLocationName": "tests.support.dagster_location",
-                    "repositoryName": "__repository__",
-                    "pipelineName": "shop_monthly",
-                },
-                "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
-            },
-        )
-        return str(answer["launchPipelineExecution"]["run"]["runId"])
+        return self.launch_job(LOCATION, "shop_monthly", tags)
 
     def backfill(self, key: dg.AssetKey, partitions: list[str]) -> str:
         answer = self.ask(
@@ -100,34 +39,6 @@ class Dev:
             params={"partitionNames": partitions, "assetSelection": [{"path": list(key.path)}]},
         )
         return str(answer["launchPartitionBackfill"]["backfillId"])
-
-    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}/graphql",
-            data=json.dumps({"query": query, "variables": variables}).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as response:
-            answer = json.load(response)
-        assert "errors" not in answer, answer["errors"]
-        return dict(answer["data"])
-
-    def status_of(self, run_id: str) -> dg.DagsterRunStatus:
-        run = self.instance.get_run_by_id(run_id)
-        assert run is not None
-        return run.status
-
-    def wait_for_status(self, run_id: str, status: dg.DagsterRunStatus) -> None:
-        self.wait(lambda: self.status_of(run_id) is status, f"run {run_id} is {status}")
-
-    def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        """A bounded wait; only the awaited condition proves anything."""
-        until = time.monotonic() + WAIT_S_MAX
-        while not is_so():
-            if time.monotonic() > until:
-                log = (self.folder / "dev.log").read_text(encoding="utf-8", errors="replace")
-                raise AssertionError(f"never came true: {what}\n{log[-6_000:]}")
-            time.sleep(POLL_S)
 
     def runs_of(self, backfill: str) -> list[dg.DagsterRun]:
         """The runs of a backfill, once it has ended."""
@@ -142,12 +53,6 @@ class Dev:
         records = self.instance.fetch_materializations(key, limit=100, ascending=True).records
         events = [record.asset_materialization for record in records]
         return {event.partition: event for event in events if event is not None}
-
-    def _answers(self) -> bool:
-        try:
-            return "version" in self.ask("{ version }")
-        except OSError:
-            return False
 
 
 @pytest.fixture
@@ -165,7 +70,8 @@ def dev(server: EmbeddedServer, database_url: str) -> Iterator[Dev]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(URL_VARIABLE, environment[URL_VARIABLE])
             with dg.DagsterInstance.from_config(environment[HOME_VARIABLE]) as instance:
-                running = Dev(folder, environment, instance)
+                command = [sys.executable, "-m", "dagster", "dev", "-m", LOCATION]
+                running = Dev(folder, command, environment, instance)
                 try:
                     running.start()
                     yield running

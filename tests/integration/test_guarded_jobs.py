@@ -76,6 +76,7 @@ class JobsWorld:
             GuardedFlows(self.here.flows, lambda: self.rules),
             self.logs,
             lambda: self.rules,
+            lambda: make_topology("shop", "lake"),
             monotonic=lambda: self.now_s,
         )
         datasets = PostgresDatasetStore(self.engine)

@@ -332,6 +332,7 @@ class SinkHands:
             tickets=_UNREACHED,
             worker_tickets=_UNREACHED,
             heartbeats=_UNREACHED,
+            wires=_UNREACHED,
         )
 
     def work(self) -> None:

@@ -209,6 +209,7 @@ class Runner:
             tickets=_UNREACHED,
             worker_tickets=_UNREACHED,
             heartbeats=_UNREACHED,
+            wires=_UNREACHED,
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
 

@@ -19,6 +19,7 @@ from gobblin_assets.service.api.request_parts import (
     read_text_cursor,
     write_cursor,
 )
+from gobblin_assets.service.dagster_links import DagsterRun
 from gobblin_assets.service.guarded_jobs import (
     PAGE_DATASETS_MAX,
     PAGE_PARTITIONS_MAX,
@@ -134,12 +135,31 @@ class OutputBody(BaseModel):
     lines: list[str]
 
 
+class AssetLinkBody(BaseModel):
+    """A dataset that the run published, and its page in Dagster."""
+
+    urn: str
+    url: str | None
+
+
+class DagsterRunBody(BaseModel):
+    """The run of a job's last attempt in Dagster, with some datasets that it published."""
+
+    run_id: str
+    url: str | None
+    assets: list[AssetLinkBody]
+
+
 class JobOutputBody(BaseModel):
-    """What the processes of a job said, the latest attempt first. ``away``: why it is not known."""
+    """What the processes of a job said, the latest attempt first. ``away``: why it is not known.
+
+    ``dagster_run``: if a Dagster ran the last attempt.
+    """
 
     job_name: str
     away: str | None
     outputs: list[OutputBody]
+    dagster_run: DagsterRunBody | None
 
 
 @dataset_routes.get("/datasets")
@@ -220,12 +240,18 @@ def get_job_log(
             OutputBody(attempt=each.attempt, updated_at=each.updated_at, lines=each.lines.split("\n"))
             for each in found.outputs
         ],
+        dagster_run=None if found.dagster_run is None else _show_dagster_run(found.dagster_run),
     )
     etag = f'"{hashlib.sha256(body.model_dump_json().encode()).hexdigest()[:32]}"'
     if if_none_match == etag:
         return Response(status_code=304, headers={"ETag": etag})
     response.headers["ETag"] = etag
     return body
+
+
+def _show_dagster_run(run: DagsterRun) -> DagsterRunBody:
+    assets = [AssetLinkBody(urn=each.urn, url=each.url) for each in run.assets]
+    return DagsterRunBody(run_id=run.run_id, url=run.url, assets=assets)
 
 
 def read_flow_filter(group: str | None, name: str | None) -> FlowKey | None:

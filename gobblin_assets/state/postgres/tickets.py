@@ -285,39 +285,7 @@ class PostgresTicketStore:
         return self._do("find the log's id", _find_log_id)
 
     def send(self, sent: SentTicket) -> None:
-        # A question of a job is none of its tickets: nothing that is told of the job is told of it.
-        ticket = None if sent.question is not None else sent.ticket
-        arguments = {
-            "ticket_id": sent.ticket_id,
-            "executor": sent.executor,
-            "verb": sent.verb.value,
-            "job": None if ticket is None else ticket.job_name,
-            "shape": None if ticket is None else ticket.shape.value,
-            "cancels": sent.cancels,
-            "digest": sent.digest,
-            "body": json.dumps(sent_ticket_to_json(sent)),
-        }
-
-        def body(connection: Connection) -> None:
-            log_id = _find_log_id(connection)
-            if sent.log_id not in (None, log_id):
-                raise ConflictError(
-                    f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
-                    hint="Look at the log that the executor has now, and at the one that it had before.",
-                )
-            if connection.execute(_SEND, arguments).rowcount:
-                if sent.question is not None:
-                    _require_room(connection, sent)
-                    connection.execute(_FORGET_PROBES)
-                notify(connection, Channel.TICKETS, sent.executor)
-                return
-            known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
-            if bytes(known) != sent.digest:
-                raise ConflictError(
-                    f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id."
-                )
-
-        self._do("send a ticket", body, committed=Failpoint.TICKET_SENT)
+        self._do("send a ticket", lambda c: put_ticket(c, sent), committed=Failpoint.TICKET_SENT)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
@@ -534,6 +502,37 @@ class PostgresTicketStore:
 
     def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         return transact(self._engine, name, body, committed=committed, tries=self._tries)
+
+
+def put_ticket(connection: Connection, sent: SentTicket) -> None:
+    """``TicketStore.send`` within a transaction. Errors as there."""
+    # A question of a job is none of its tickets: nothing that is told of the job is told of it.
+    ticket = None if sent.question is not None else sent.ticket
+    arguments = {
+        "ticket_id": sent.ticket_id,
+        "executor": sent.executor,
+        "verb": sent.verb.value,
+        "job": None if ticket is None else ticket.job_name,
+        "shape": None if ticket is None else ticket.shape.value,
+        "cancels": sent.cancels,
+        "digest": sent.digest,
+        "body": json.dumps(sent_ticket_to_json(sent)),
+    }
+    log_id = _find_log_id(connection)
+    if sent.log_id not in (None, log_id):
+        raise ConflictError(
+            f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
+            hint="Look at the log that the executor has now, and at the one that it had before.",
+        )
+    if connection.execute(_SEND, arguments).rowcount:
+        if sent.question is not None:
+            _require_room(connection, sent)
+            connection.execute(_FORGET_PROBES)
+        notify(connection, Channel.TICKETS, sent.executor)
+        return
+    known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
+    if bytes(known) != sent.digest:
+        raise ConflictError(f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id.")
 
 
 def _find_log_id(connection: Connection) -> LogId:

@@ -1,0 +1,129 @@
+"""Flows of a real service that `gobblin-assets dagster --executor` runs. Dagster starts once for all tests."""
+
+import uuid
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, TICKETS_OP
+from gobblin_assets.dagster.ticket_sensors import EXECUTOR_TAG, FLOW_GROUP_TAG, FLOW_TAG, TICKET_TAG
+from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.failpoints import Failpoint
+from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
+from tests.support.dagster_executor import EXECUTOR, GROUP, ROWS, DagsterExecutor, run_dagster_executor
+from tests.support.database_pool import DatabasePool
+from tests.support.orders_to_die import WAIT, give_order
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=3)]
+
+Status = dg.DagsterRunStatus
+
+
+@pytest.fixture(scope="module")
+def world(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[DagsterExecutor]:
+    with run_dagster_executor(server, database_pool) as running:
+        yield running
+
+
+def ticket_of(world: DagsterExecutor, flow: str) -> TicketId:
+    (job,) = world.find_execution(flow)["jobs"]
+    return TicketId(uuid.UUID(job["ticket_id"]))
+
+
+def test_a_flow_runs_in_dagster_and_its_page_leads_there(world: DagsterExecutor) -> None:
+    table = world.make_table("orders")
+    world.create_flow("orders", table)
+    execution = world.await_flow("orders", "COMPLETE", "FAILED")
+    (job,) = execution["jobs"]
+    assert (execution["status"], job["processed_count"]) == ("COMPLETE", ROWS), execution
+
+    place = f"/flows/{GROUP}/orders/executions/{execution['execution_id']}"
+    log = world.service.ask("GET", f"/api/v1{place}/jobs/0/log").json
+    shown = log["dagster_run"]
+    ui = f"http://127.0.0.1:{world.dagster.port}"
+    assert shown["url"] == f"{ui}/runs/{shown['run_id']}"
+    assert shown["assets"] == [{"urn": table, "url": f"{ui}/assets/{job['job_name']}/{table}"}]
+    page = world.service.ask("GET", f"/ui{place}").text
+    assert f'href="{shown["url"]}"' in page
+    assert f'href="{shown["assets"][0]["url"]}"' in page
+    assert log["outputs"][0]["lines"]
+
+    world.dagster.wait_for_status(shown["run_id"], Status.SUCCESS)
+    run = world.dagster.instance.get_run_by_id(shown["run_id"])
+    assert run is not None
+    assert (run.tags[TICKET_TAG], run.tags[FLOW_GROUP_TAG], run.tags[FLOW_TAG]) == (job["ticket_id"], GROUP, "orders")
+    (event,) = world.dagster.instance.fetch_materializations(dg.AssetKey([job["job_name"], table]), limit=9).records
+    assert event.event_log_entry.run_id == shown["run_id"]
+    (beat,) = [each.beat for each in world.stores.heartbeats.list_heartbeats() if each.beat.executor == EXECUTOR]
+    assert (beat.technology, beat.slots, "SENSOR" in beat.daemons) == ("dagster", 4, True)
+
+
+def test_a_run_that_is_killed_while_it_publishes_is_followed_by_another(world: DagsterExecutor) -> None:
+    give_order(world.folder, Failpoint.STEP_AFTER, "SIGKILL")
+    ticket_id = world.send("killed", world.make_table("killed"))
+    assert world.await_end(ticket_id).details["state"] == "COMPLETE", world.list_reports(ticket_id)
+    first, second = world.find_runs(ticket_id)
+    assert (world.dagster.status_of(first), first != second) == (Status.FAILURE, True)
+    told = [each for each in world.list_reports(ticket_id) if each.kind == "published"]
+    assert (len(told), world.count_sequences("killed"), world.count_rows("public.killed")) == (1, 1, ROWS)
+
+
+def test_a_run_that_is_launched_twice_works_once(world: DagsterExecutor) -> None:
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    ticket_id = world.send("twice", world.make_table("twice"))
+    world.dagster.wait((world.folder / "obeyed").exists, "the ticket is begun")
+    config = {"ops": {TICKETS_OP: {"config": {"tickets": [str(ticket_id)]}}}}
+    second = world.dagster.launch_job("runner", TICKETS_JOB, {EXECUTOR_TAG: EXECUTOR}, config)
+    world.dagster.wait_for_status(second, Status.SUCCESS)
+    (world.folder / "obeyed").unlink()
+    assert world.await_end(ticket_id).details["state"] == "COMPLETE"
+    assert (len(world.find_runs(ticket_id)), second in world.find_runs(ticket_id)) == (1, False)
+    assert (world.count_sequences("twice"), world.count_rows("public.twice")) == (1, ROWS)
+
+
+def test_a_flow_that_is_cancelled_ends_its_run(world: DagsterExecutor) -> None:
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    world.create_flow("unwanted", world.make_table("unwanted"))
+    world.dagster.wait((world.folder / "obeyed").exists, "the ticket is begun")
+    (run_id,) = world.find_runs(ticket_of(world, "unwanted"))
+    body = {"execution_id": world.find_execution("unwanted")["execution_id"]}
+    assert world.service.ask("POST", f"/api/v1/flows/{GROUP}/unwanted:cancel", body).status < 300
+    assert world.await_flow("unwanted", "CANCELLED", "COMPLETE", "FAILED")["status"] == "CANCELLED"
+    world.dagster.wait_for_status(run_id, Status.CANCELED)
+    assert world.count_rows("public.unwanted") == 0
+
+
+def test_a_run_that_a_person_terminates_ends_its_ticket(world: DagsterExecutor) -> None:
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    ticket_id = world.send("stopped", world.make_table("stopped"))
+    world.dagster.wait((world.folder / "obeyed").exists, "the ticket is begun")
+    (run_id,) = world.find_runs(ticket_id)
+    world.dagster.terminate(run_id)
+    assert world.await_end(ticket_id).details["state"] == "CANCELLED"
+    world.dagster.wait_for_status(run_id, Status.CANCELED)
+    world.await_tick()
+    assert world.find_runs(ticket_id) == [run_id]
+
+
+def test_small_tickets_share_a_run_and_fail_alone(world: DagsterExecutor) -> None:
+    names = [f"small{number}" for number in range(5)]
+    tables = {name: world.make_table(name) for name in names}
+    tables["small1"] = "public.absent"
+    world.await_tick()
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    tickets = {name: world.send(name, tables[name]) for name in names}
+    world.dagster.wait((world.folder / "obeyed").exists, "the first ticket is begun")
+    world.stores.tickets.send(
+        SentTicket(TicketId(uuid.uuid4()), TicketVerb.CANCEL, EXECUTOR, cancels=tickets["small3"])
+    )
+    # Nobody works on it yet: its end waits for no run.
+    assert world.await_end(tickets["small3"]).details["state"] == "CANCELLED"
+    (world.folder / "obeyed").unlink()
+    ends = {name: world.await_end(ticket_id).details["state"] for name, ticket_id in tickets.items()}
+    assert ends == {**dict.fromkeys(names, "COMPLETE"), "small1": "FAILED", "small3": "CANCELLED"}
+    (run_id,) = {run_id for ticket_id in tickets.values() for run_id in world.find_runs(ticket_id)}
+    world.dagster.wait_for_status(run_id, Status.FAILURE)
+    assert {name: world.count_rows(f"public.{name}") for name in names} == {
+        **dict.fromkeys(names, ROWS), "small1": 0, "small3": 0
+    }  # fmt: skip
