@@ -9,15 +9,19 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets.dagster.dead_runs import PROCESS_TAG, read_marks
 from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
 from gobblin_assets.dagster.ticket_sensors import TICKET_TAG
+from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketVerb
 from gobblin_assets.state.tickets import TicketReportKind
 from tests.support.changed_tables import ChangedTables
+from tests.support.dagster_executor import EXECUTOR, run_dagster_executor
 from tests.support.dagster_instance import open_instance
-from tests.support.dagster_workers import EXECUTOR, MONITOR, WorkersInDagster
+from tests.support.dagster_workers import MONITOR, WorkersInDagster, send_cancel, send_worker
+from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.turns(of=3)]
@@ -187,3 +191,37 @@ def test_a_source_that_is_away_is_said_and_waited_for(
     (request,) = world.tick()
     world.run(request)
     tables.require_same("orders", "id")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(500)
+def test_a_real_dagster_keeps_a_worker_alive(
+    tables: ChangedTables, server: EmbeddedServer, database_pool: DatabasePool
+) -> None:
+    with run_dagster_executor(server, database_pool, tables.variables) as world:
+        tables.engine = world.engine
+        added = send_worker(world.stores, tables.described)
+        tables.await_published()
+        (first,) = world.find_runs(added)
+        run = world.dagster.instance.get_run_by_id(first)
+        assert run is not None
+        # The run's own process; the other one is the code server.
+        os.kill(read_marks(run.tags[PROCESS_TAG])[0].pid, signal.SIGKILL)
+        tables.do("UPDATE orders SET customer = 'new' WHERE id < 10")
+        world.dagster.wait_for_status(first, dg.DagsterRunStatus.FAILURE)
+        tables.await_published()
+        (_first, second) = world.find_runs(added)
+        world.dagster.terminate(second)
+        world.dagster.wait_for_status(second, dg.DagsterRunStatus.CANCELED)
+        tables.do("DELETE FROM orders WHERE id > 290")
+        tables.await_published()
+        updated = send_worker(world.stores, {**tables.described, "umask": "0027"}, TicketVerb.UPDATE)
+        world.await_end(added)
+        tables.do("INSERT INTO orders VALUES (1000, 'late')")
+        tables.await_published()
+        tables.require_same("orders", "id")
+        cancelling = send_cancel(world.stores, updated)
+        assert world.await_end(updated).details["state"] == "CANCELLED"
+        assert world.await_end(cancelling).details["state"] == "COMPLETE"
+        ends = [each.details["state"] for each in world.list_reports(added) if each.kind is TicketReportKind.ENDED]
+        assert ends == ["DIED", "DRAINED", "COMPLETE"]

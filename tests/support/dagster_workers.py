@@ -24,10 +24,10 @@ from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import TicketReport, TicketReportKind
 from tests.support.changed_tables import ChangedTables
+from tests.support.dagster_executor import EXECUTOR
 from tests.support.forks import FORKS
 from tests.support.spark import wait_until
 
-EXECUTOR: Final = "lakehouse"
 MONITOR: Final = "job_monitor"
 
 
@@ -47,17 +47,10 @@ class WorkersInDagster:
         return open_stores(self.tables.engine)
 
     def send(self, verb: TicketVerb = TicketVerb.ADD, *, worker_s: float = 300.0, **options: Any) -> TicketId:
-        job = {**self.tables.described, **options}
-        job["sink"] = {**job["sink"], "worker_s": worker_s}
-        ticket = JobTicket("gobblin-job:/tests/shop/shop", "1", "change log", job, TicketShape.WORKER)
-        sent = SentTicket(TicketId(uuid.uuid4()), verb, EXECUTOR, ticket)
-        self.stores.tickets.send(sent)
-        return sent.ticket_id
+        return send_worker(self.stores, {**self.tables.described, **options}, verb, worker_s=worker_s)
 
     def cancel(self, other: TicketId) -> TicketId:
-        ticket_id = TicketId(uuid.uuid4())
-        self.stores.tickets.send(SentTicket(ticket_id, TicketVerb.CANCEL, EXECUTOR, cancels=other))
-        return ticket_id
+        return send_cancel(self.stores, other)
 
     def tick(self, name: str = WORKERS_SENSOR) -> Sequence[dg.RunRequest]:
         """What the sensor asks for; its cursor goes on from tick to tick."""
@@ -125,6 +118,22 @@ class WorkersInDagster:
         for each in self.processes:
             each.kill()
             each.join()
+
+
+def send_worker(
+    stores: Stores, job: Mapping[str, Any], verb: TicketVerb = TicketVerb.ADD, *, worker_s: float = 300.0
+) -> TicketId:
+    described = {**job, "sink": {**job["sink"], "worker_s": worker_s}}
+    ticket = JobTicket("gobblin-job:/tests/shop/shop", "1", "change log", described, TicketShape.WORKER)
+    sent = SentTicket(TicketId(uuid.uuid4()), verb, EXECUTOR, ticket)
+    stores.tickets.send(sent)
+    return sent.ticket_id
+
+
+def send_cancel(stores: Stores, other: TicketId) -> TicketId:
+    ticket_id = TicketId(uuid.uuid4())
+    stores.tickets.send(SentTicket(ticket_id, TicketVerb.CANCEL, EXECUTOR, cancels=other))
+    return ticket_id
 
 
 def work(
