@@ -42,8 +42,8 @@ Attempt = tuple[int, int]
 class Board(NamedTuple):
     """The log. ``live``: tickets whose last claim has neither ended nor run out; ``working``: attempts at work.
 
-    ``closed``: attempts that have ended, or were the last ones when their ticket ended. ``drained``: attempts that were asked to end by the list of workers. ``is_sent``: the UPDATE is. ``has_begun``: a
-    worker of the UPDATE has been at work.
+    ``closed``: attempts that have ended, or were the last ones when their ticket ended. ``drained``: attempts that were
+    asked to end by the list of workers. ``is_sent``: the UPDATE is. ``has_begun``: a worker of it has been at work.
     """
 
     is_sent: bool = False
@@ -65,8 +65,8 @@ IDLE = Run()
 
 @dataclass(frozen=True)
 class WorkerTickets:
-    """The protocol. An attempt asks the log whether its ticket is cancelled or replaced. Time and terminations drain it,
-    which leaves the ticket to the next one. An UPDATE ends older tickets before its own worker begins.
+    """The protocol. An attempt asks the log whether its ticket is cancelled or replaced. Time and terminations drain
+    it, which leaves the ticket to the next one. An UPDATE ends older tickets before its own worker begins.
     """
 
     processes: int = 3
