@@ -91,6 +91,7 @@ class WorkerRun:
         if claim is None:
             self.context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", self.ticket_id)
             return
+        self._stores.worker_tickets.forget_drained(claim)
         self._end_at_s = time.monotonic() + self._find_life_s()
         self.context.log.info("Ticket %s: attempt %d begins.", self.ticket_id, claim.attempt)
         try:
@@ -119,7 +120,8 @@ class WorkerRun:
                 return None
             except INTERRUPTED:
                 with hold_signals():
-                    return report_interrupted(claim, self._stores, self._name_end())
+                    end = self._name_end()
+                    return report_interrupted(claim, self._stores, end, self._explain(end))
 
     def _hear_signal(self, _line: str) -> None:
         """Inside the signal's handler: nothing is said, and nobody is asked."""
@@ -131,6 +133,11 @@ class WorkerRun:
         end = self._interruption.end or AttemptEnd.DRAINED
         is_cancelled = end is AttemptEnd.DRAINED and self._stores.tickets.list_cancels(self.ticket_id)
         return AttemptEnd.CANCELLED if is_cancelled else end
+
+    def _explain(self, end: AttemptEnd) -> str:
+        if end is not AttemptEnd.DRAINED:
+            return ""
+        return "its run was terminated in Dagster" if self._is_terminated else "the time of its run was over"
 
     def _find_end(self) -> AttemptEnd | None:
         """The end that the time or the log asks for; that of a cancelled ticket is the keeper's."""

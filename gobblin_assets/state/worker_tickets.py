@@ -6,7 +6,7 @@ one goes on. Each asks the log itself whether somebody wants the worker to end: 
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gobblin_assets.model.job_ticket import JobTicket, TicketId, TicketVerb
 from gobblin_assets.state.tickets import ATTEMPTS_MAX, Claim
@@ -38,6 +38,12 @@ class WorkerTicket:
         return self.attempts >= ATTEMPTS_MAX
 
 
+DRAINED_KEPT: Final = 100
+"""Of a ticket, so many attempts stay whole. Whoever reads reports is never so far behind."""
+
+OUTPUTS_KEPT: Final = 10
+
+
 class WorkerTicketStore(Protocol):
     """Implemented by ``state.postgres``. Each method is one transaction, by the log's clock."""
 
@@ -54,4 +60,11 @@ class WorkerTicketStore(Protocol):
 
     def is_replaced(self, ticket_id: TicketId) -> bool:
         """Whether there is an open UPDATE or DELETE of the same job and executor that was sent later."""
+        ...
+
+    def forget_drained(self, claim: Claim) -> None:
+        """Remove what is known of attempts long before this one that were DRAINED, and what such attempts said.
+
+        A worker of short processes would otherwise leave more behind each hour, for years.
+        """
         ...

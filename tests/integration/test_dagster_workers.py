@@ -16,7 +16,8 @@ from gobblin_assets.dagster.ticket_sensors import TICKET_TAG
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketVerb
-from gobblin_assets.state.tickets import TicketReportKind
+from gobblin_assets.state.tickets import ATTEMPTS_MAX, AttemptEnd, TicketReportKind
+from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT
 from tests.support.changed_tables import ChangedTables
 from tests.support.dagster_executor import EXECUTOR, run_dagster_executor
 from tests.support.dagster_instance import open_instance
@@ -191,6 +192,51 @@ def test_a_source_that_is_away_is_said_and_waited_for(
     (request,) = world.tick()
     world.run(request)
     tables.require_same("orders", "id")
+
+
+def test_no_more_workers_are_asked_for_than_there_are_slots(
+    world: WorkersInDagster, tables: ChangedTables, tmp_path: Path
+) -> None:
+    limits = [{"key": SINK_TAG, "limit": 1}]
+    concurrency = {"runs": {"max_concurrent_runs": 9, "tag_concurrency_limits": limits}}
+    with dg.instance_for_test(overrides={"concurrency": concurrency}, temp_dir=str(tmp_path / "limited")) as instance:
+        world.instance = instance
+        first = world.send()
+        second = world.send(job="another")
+        (request,) = world.tick()
+        assert request.tags[TICKET_TAG] == str(first)
+        world.make_run(request, dg.DagsterRunStatus.STARTED)
+        assert not world.tick()
+        assert "1 wait: 1 may run at once" in str(world.said)
+        world.cancel(first)
+        world.tick(MONITOR)
+        (run,) = world.find_runs(first)
+        instance.report_run_failed(run)
+        (request,) = world.tick()
+        assert request.tags[TICKET_TAG] == str(second)
+
+
+def test_attempts_of_long_ago_are_forgotten_and_a_worker_that_dies_too_often_is_given_up(
+    world: WorkersInDagster,
+) -> None:
+    added = world.send()
+    store = world.stores.tickets
+    for _number in range(DRAINED_KEPT + 3):
+        claim = store.claim(added, "somebody", ttl_s=30.0)
+        assert claim is not None
+        store.keep_output(claim, "a line")
+        store.end(claim, AttemptEnd.DRAINED, {})
+    world.stores.worker_tickets.forget_drained(claim)
+    assert {each.attempt for each in world.list_reports(added)} == set(range(4, DRAINED_KEPT + 4))
+    assert len(store.list_outputs(added, limit=1_000)) == OUTPUTS_KEPT
+    for _number in range(ATTEMPTS_MAX):
+        assert len(world.tick()) == 1
+        claim = store.claim(added, "somebody", ttl_s=30.0)
+        assert claim is not None
+        store.end(claim, AttemptEnd.DIED, {})
+    assert not world.tick()
+    world.tick(MONITOR)
+    assert world.list_ends(added)[-1] == "FAILED"
 
 
 @pytest.mark.thorough

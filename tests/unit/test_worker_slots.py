@@ -4,12 +4,12 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-import dagster as dg
 import pytest
+from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 
 from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.dagster.ticket_sinks import TOLD_AFTER_S, read_sinks, update_sinks, write_sinks
-from gobblin_assets.dagster.worker_slots import find_workers_max
+from gobblin_assets.dagster.worker_slots import read_workers_max
 from gobblin_assets.model.job_ticket import TicketId
 
 
@@ -25,9 +25,11 @@ from gobblin_assets.model.job_ticket import TicketId
 def test_workers_at_once_are_what_the_queue_s_limits_let_run(
     limits: list[Mapping[str, Any]], runs: int, expected: int | None
 ) -> None:
-    concurrency = {"runs": {"max_concurrent_runs": runs, "tag_concurrency_limits": limits}}
-    with dg.instance_for_test(overrides={"concurrency": concurrency}) as instance:
-        assert find_workers_max(instance) == expected
+    assert read_workers_max(RunQueueConfig(runs, limits)) == expected
+
+
+def test_without_a_queue_no_worker_waits() -> None:
+    assert read_workers_max(None) is None
 
 
 def test_a_sink_is_told_of_for_a_while_after_its_last_ticket_has_ended() -> None:
