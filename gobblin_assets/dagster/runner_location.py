@@ -20,25 +20,31 @@ from gobblin_assets.dagster.ticket_recovery import (
     build_ticket_recovery_sensor,
     build_ticket_reporting_sensor,
 )
-from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, build_tickets_job
+from gobblin_assets.dagster.ticket_runs import build_tickets_job
 from gobblin_assets.dagster.ticket_sensors import build_job_monitor
 from gobblin_assets.errors import RejectedError
 
 EXECUTOR_VARIABLE: Final = "GOBBLIN_EXECUTOR"
 
 
-def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
-    """The jobs and sensors of one executor, with their resources. RejectedError if none is named."""
+def read_executor(environment: Mapping[str, str]) -> str:
+    """The executor's name. RejectedError if none is given."""
     executor = environment.get(EXECUTOR_VARIABLE)
     if not executor:
         raise RejectedError(
             "is not set", field=EXECUTOR_VARIABLE, hint="Set it to a name of the service's topology, such as lake."
         )
+    return executor
+
+
+def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
+    """The jobs and sensors of one executor, with their resources. RejectedError if none is named."""
+    executor = read_executor(environment)
     return dg.Definitions(
         jobs=[build_tickets_job(), build_ticket_recovery_job()],
         sensors=[
             build_job_monitor(executor),
-            build_ticket_recovery_sensor({TICKETS_JOB}),
+            build_ticket_recovery_sensor(),
             build_ticket_reporting_sensor(),
         ],
         resources=resources_from_environment([], environment),

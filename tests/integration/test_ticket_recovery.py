@@ -93,7 +93,7 @@ class Shops:
         world = self.build("any")
         self.definitions = dg.Definitions(
             jobs=[build_ticket_recovery_job()],
-            sensors=[build_ticket_recovery_sensor({"gobblin_service"}), build_ticket_reporting_sensor()],
+            sensors=[build_ticket_recovery_sensor(), build_ticket_reporting_sensor()],
             resources=world.resources,
         )
 

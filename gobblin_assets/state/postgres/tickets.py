@@ -288,39 +288,16 @@ class PostgresTicketStore:
         return self._do("find the log's id", _find_log_id)
 
     def send(self, sent: SentTicket) -> None:
-        # A question of a job is none of its tickets: nothing that is told of the job is told of it.
-        ticket = None if sent.question is not None else sent.ticket
-        arguments = {
-            "ticket_id": sent.ticket_id,
-            "executor": sent.executor,
-            "verb": sent.verb.value,
-            "job": None if ticket is None else ticket.job_name,
-            "shape": None if ticket is None else ticket.shape.value,
-            "cancels": sent.cancels,
-            "digest": sent.digest,
-            "body": json.dumps(sent_ticket_to_json(sent)),
-        }
+        self._do("send a ticket", lambda c: _send(c, sent), committed=Failpoint.TICKET_SENT)
 
-        def body(connection: Connection) -> None:
-            log_id = _find_log_id(connection)
-            if sent.log_id not in (None, log_id):
-                raise ConflictError(
-                    f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
-                    hint="Look at the log that the executor has now, and at the one that it had before.",
-                )
-            if connection.execute(_SEND, arguments).rowcount:
-                if sent.question is not None:
-                    _require_room(connection, sent)
-                    connection.execute(_FORGET_PROBES)
-                notify(connection, Channel.TICKETS, sent.executor)
-                return
-            known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
-            if bytes(known) != sent.digest:
-                raise ConflictError(
-                    f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id."
-                )
+    def send_claimed(self, sent: SentTicket, owner: str, *, ttl_s: float) -> Claim | None:
+        claim_id, report_id = uuid.uuid4(), uuid.uuid4()
 
-        self._do("send a ticket", body, committed=Failpoint.TICKET_SENT)
+        def body(connection: Connection) -> Claim | None:
+            _send(connection, sent)
+            return _claim(connection, sent.ticket_id, claim_id, report_id, owner, ttl_s)
+
+        return self._do("send a ticket and claim it", body, committed=Failpoint.TICKET_CLAIMED)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
@@ -338,25 +315,11 @@ class PostgresTicketStore:
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
-        counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
-
-        def body(connection: Connection) -> Claim | None:
-            ticket = _lock(connection, ticket_id)
-            last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
-            if last is not None and last.claim_id == claim_id:
-                return Claim(ticket_id, last.attempt)
-            if ticket.ended_as is not None or (last is not None and last.is_live):
-                return None
-            if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
-                return None
-            _find_log_id(connection)
-            made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
-            arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
-            connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
-            _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
-            return made
-
-        return self._do("claim a ticket", body, committed=Failpoint.TICKET_CLAIMED)
+        return self._do(
+            "claim a ticket",
+            lambda c: _claim(c, ticket_id, claim_id, report_id, owner, ttl_s),
+            committed=Failpoint.TICKET_CLAIMED,
+        )
 
     def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:
         arguments = {
@@ -556,6 +519,56 @@ def _find_log_id(connection: Connection) -> LogId:
 def _report_of(row: Row[Any]) -> TicketReport:
     kind = TicketReportKind(row.kind)
     return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
+
+
+def _send(connection: Connection, sent: SentTicket) -> None:
+    # A question of a job is none of its tickets: nothing that is told of the job is told of it.
+    ticket = None if sent.question is not None else sent.ticket
+    arguments = {
+        "ticket_id": sent.ticket_id,
+        "executor": sent.executor,
+        "verb": sent.verb.value,
+        "job": None if ticket is None else ticket.job_name,
+        "shape": None if ticket is None else ticket.shape.value,
+        "cancels": sent.cancels,
+        "digest": sent.digest,
+        "body": json.dumps(sent_ticket_to_json(sent)),
+    }
+    log_id = _find_log_id(connection)
+    if sent.log_id not in (None, log_id):
+        raise ConflictError(
+            f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
+            hint="Look at the log that the executor has now, and at the one that it had before.",
+        )
+    if connection.execute(_SEND, arguments).rowcount:
+        if sent.question is not None:
+            _require_room(connection, sent)
+            connection.execute(_FORGET_PROBES)
+        notify(connection, Channel.TICKETS, sent.executor)
+        return
+    known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
+    if bytes(known) != sent.digest:
+        raise ConflictError(f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id.")
+
+
+def _claim(
+    connection: Connection, ticket_id: TicketId, claim_id: uuid.UUID, report_id: uuid.UUID, owner: str, ttl_s: float
+) -> Claim | None:
+    counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
+    ticket = _lock(connection, ticket_id)
+    last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
+    if last is not None and last.claim_id == claim_id:
+        return Claim(ticket_id, last.attempt)
+    if ticket.ended_as is not None or (last is not None and last.is_live):
+        return None
+    if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
+        return None
+    _find_log_id(connection)
+    made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
+    arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
+    connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
+    _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
+    return made
 
 
 def _require_room(connection: Connection, sent: SentTicket) -> None:
