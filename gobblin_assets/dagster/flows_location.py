@@ -24,6 +24,8 @@ import dagster as dg
 
 from gobblin_assets.dagster.code_location import build_not_loaded_sensor
 from gobblin_assets.dagster.environment import resources_from_environment
+from gobblin_assets.dagster.factory import is_run
+from gobblin_assets.dagster.flows_reloading import FlowsWatch, LoadedTickets, start_reloading
 from gobblin_assets.dagster.job_assets import leave_out_expected_outputs
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.materialization import materialize
@@ -47,7 +49,7 @@ from gobblin_assets.model.job_ticket import (
 )
 from gobblin_assets.model.urn import JobName, Role
 from gobblin_assets.run.log import open_log
-from gobblin_assets.state.tickets import TicketStore
+from gobblin_assets.state.tickets import LastTicket, TicketStore
 
 ASSETS_MAX: Final = 10_000
 """Jobs that the location shows. Each costs a process that loads it 2 ms, and the page of all assets more."""
@@ -78,26 +80,37 @@ class FlowJob:
 
 @dataclass(frozen=True, slots=True)
 class FoundFlows:
-    """The jobs to show, and in a line each what is not shown."""
+    """The jobs to show, and in a line each what is not shown. ``loaded``: the tickets that say so."""
 
     jobs: Sequence[FlowJob]
     refused: Sequence[str]
+    loaded: LoadedTickets
 
 
 def find_flows(tickets: TicketStore, *, assets_max: int = ASSETS_MAX) -> FoundFlows:
     """The jobs of the log's tickets by name, without those that were removed."""
     layouts = TicketLayouts(searches=False)
-    last = layouts.look(tickets)
-    names = sorted(name for name, each in last.items() if each is not None and not each.is_delete)
+    names = _list_shown(layouts.look(tickets))
     refused = [f"{len(names) - assets_max} more jobs than {assets_max}"] if len(names) > assets_max else []
     until_s = time.monotonic() + LOOKING_S_MAX
+    found = layouts.find(tickets, names[:assets_max], until_s=until_s)
     jobs = []
-    for name, found in layouts.find(tickets, names[:assets_max], until_s=until_s).items():
-        if found.layout is None or found.ticket is None:
-            refused.append(f"{name}: {found.refused}")
+    for name, each in found.items():
+        if each.layout is None or each.ticket is None:
+            refused.append(f"{name}: {each.refused}")
         else:
-            jobs.append(FlowJob(name, found.ticket, found.layout))
-    return FoundFlows(jobs, refused)
+            jobs.append(FlowJob(name, each.ticket, each.layout))
+    return FoundFlows(jobs, refused, {name: (each.ticket_id, each.ticket) for name, each in found.items()})
+
+
+def _list_shown(last: Mapping[JobName, LastTicket | None]) -> list[JobName]:
+    return sorted(name for name, each in last.items() if each is not None and not each.is_delete)
+
+
+def choose_flows(tickets: TicketStore, *, assets_max: int = ASSETS_MAX) -> Mapping[JobName, LastTicket]:
+    """The last tickets of the jobs that ``find_flows`` would find now."""
+    last = tickets.list_last_tickets()
+    return {name: each for name in _list_shown(last)[:assets_max] if (each := last[name]) is not None}
 
 
 def build_flows_definitions(flows: FoundFlows, environment: Mapping[str, str]) -> dg.Definitions:
@@ -261,5 +274,10 @@ def _make_ticket(context: dg.AssetExecutionContext, config: FlowsConfig, job: Fl
 @dg.definitions
 def defs() -> dg.Definitions:
     """The definitions that Dagster loads."""
+    begun_s = time.monotonic()
     with open_log() as log:
-        return build_flows_definitions(find_flows(log.stores.tickets), os.environ)
+        flows = find_flows(log.stores.tickets)
+    definitions = build_flows_definitions(flows, os.environ)
+    if not is_run():
+        start_reloading(FlowsWatch(flows.loaded, choose_flows), load_s=time.monotonic() - begun_s)
+    return definitions

@@ -1,14 +1,22 @@
 """The code location ``flows``: the assets of the jobs that came as tickets, and runs of them."""
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._grpc.client import DagsterGrpcClient
 from sqlalchemy import text
 
-from gobblin_assets.dagster.flows_location import build_flows_definitions, find_flows
+from gobblin_assets.dagster.flows_location import build_flows_definitions, choose_flows, find_flows
+from gobblin_assets.dagster.flows_reloading import FlowsWatch, ServerAddress, find_reloadable
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
@@ -132,3 +140,63 @@ def test_the_assets_are_those_of_the_last_tickets_with_the_datasets_that_copies_
 def test_an_executor_without_a_name_is_refused(ticket_shop: TicketShop) -> None:
     with pytest.raises(RejectedError, match=EXECUTOR_VARIABLE):
         build_flows_definitions(find_flows(ticket_shop.stores.tickets), {})
+
+
+def test_a_new_ticket_is_news_only_if_it_says_something_else(ticket_shop: TicketShop) -> None:
+    tickets = ticket_shop.stores.tickets
+    ticket_shop.send()
+    watch = FlowsWatch(find_flows(tickets).loaded, choose_flows)
+    assert not watch.has_news(tickets)
+    ticket_shop.send()
+    assert not watch.has_news(tickets), "the job is as it was"
+    ticket_shop.send({**ticket_shop.make_job(), "description": "other"})
+    assert watch.has_news(tickets)
+    watch = FlowsWatch(find_flows(tickets).loaded, choose_flows)
+    ticket_shop.send(ticket_shop.make_job("more"))
+    assert watch.has_news(tickets)
+    few = find_flows(tickets, assets_max=1)
+    assert not FlowsWatch(few.loaded, partial(choose_flows, assets_max=1)).has_news(tickets)
+
+
+@pytest.mark.parametrize(
+    ("command", "address"),
+    [
+        ("python -m dagster code-server start --socket /tmp/s -m x", ServerAddress("localhost", None, "/tmp/s")),
+        ("gobblin-assets dagster code-server start -p 4000 -h 0.0.0.0", ServerAddress("0.0.0.0", 4000, None)),
+        ("dagster code-server start --port=4000", ServerAddress("localhost", 4000, None)),
+        ("dagster api grpc --port 4000", None),
+        ("dagster code-server start", None),
+    ],
+)
+def test_a_server_that_can_be_reloaded_is_known_by_its_command(command: str, address: ServerAddress | None) -> None:
+    assert find_reloadable(command.split()) == address
+
+
+@pytest.mark.thorough
+def test_a_code_server_loads_itself_again_when_a_ticket_brings_a_job(ticket_shop: TicketShop, tmp_path: Path) -> None:
+    socket = tmp_path / "socket"
+    command = ["-m", "dagster", "code-server", "start", "--socket", str(socket), "-m", "tests.support.flows_in_a_hurry"]
+    variables = {**ticket_shop.environment, EXECUTOR_VARIABLE: "lake", "PYTHONPATH": str(Path(__file__).parents[2])}
+    ticket_shop.send()
+    with (tmp_path / "server.log").open("wb") as log:
+        server = subprocess.Popen([sys.executable, *command], env=variables, stdout=log, stderr=log, cwd=tmp_path)
+    ticket_shop.started.append(server)
+    client = DagsterGrpcClient(socket=str(socket))
+    first = await_server(client, server, "", tmp_path)
+    ticket_shop.send(ticket_shop.make_job("more"))
+    await_server(client, server, first, tmp_path)
+    client.shutdown_server()
+    server.wait(60)
+
+
+def await_server(client: DagsterGrpcClient, server: "subprocess.Popen[bytes]", other: str, folder: Path) -> str:
+    """The id of the server that answers, once it is not ``other``."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        assert server.poll() is None, (folder / "server.log").read_text(encoding="utf-8")
+        with suppress(DagsterUserCodeUnreachableError):
+            found = client.get_server_id()
+            if found != other:
+                return found
+        time.sleep(0.2)
+    raise AssertionError((folder / "server.log").read_text(encoding="utf-8"))
