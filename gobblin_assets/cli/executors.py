@@ -5,11 +5,12 @@ import os
 import sys
 import threading
 import uuid
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from gobblin_assets.cli.connections import SparkChoice, spark_options
+from gobblin_assets.cli.executor_wires import read_wire_choice, serve_wires, wire, wire_options
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import EXIT_FAILED, escape_controls, json_option, print_json, print_table, say, to_text
 from gobblin_assets.db.notices import Channel
@@ -59,6 +60,7 @@ def executor() -> None:
     help="In seconds: so long after an executor died, another one takes its tickets over.",
 )
 @click.option("--with-input", "with_input", is_flag=True, hidden=True, help="End when the standard input does.")
+@wire_options
 @spark_options
 def serve(
     name: str,
@@ -67,18 +69,20 @@ def serve(
     with_input: bool,  # noqa: FBT001  an option that click passes by name
     master: str | None,
     remote: str | None,
+    **wires: Any,
 ) -> None:
     """Take tickets, and run each in a process of its own.
 
     Until SIGTERM or Ctrl-C: then the jobs under way are interrupted, and go on with the next executor of the name.
     """
-    choice, stop = SparkChoice(master, remote), StopRequest()
+    choice, wired, stop = SparkChoice(master, remote), read_wire_choice(wires), StopRequest()
     environment = {**os.environ, **choice.environment()}
 
     with (
         open_log(say) as log,
         heed_stop_signals(say, stop),
         keep_outputs(log.stores.tickets, environment, say) as outputs,
+        serve_wires(wired, name, owner_text(), log.stores),
     ):
         command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "run"]
         clock = SystemClock()
@@ -103,6 +107,9 @@ def _stop_with_input(stop: StopRequest) -> None:
     while os.read(_STANDARD_INPUT, 1):
         pass
     stop.make()
+
+
+executor.add_command(wire)
 
 
 @executor.command("reports", epilog=example("executor reports 01a224ca-1b31-7d99-8c3a-1d727f93b1c4"))

@@ -65,7 +65,7 @@ class Pack:
         return self.tickets[0]
 
 
-def build_job_monitor(executor: str, *, pack_max: int = PACK_MAX_DEFAULT) -> dg.SensorDefinition:
+def build_job_monitor(executor: str, *, pack_max: int) -> dg.SensorDefinition:
     """The sensor over the inbox of the executor of this name, running unless it is stopped."""
 
     @dg.sensor(

@@ -18,6 +18,7 @@ from gobblin_assets.state.postgres import (
 from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.reports import PostgresReportStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.postgres.wires import PostgresWireStore
 
 
 def open_stores(engine: Engine) -> Stores:
@@ -37,4 +38,5 @@ def open_stores(engine: Engine) -> Stores:
         rate_shares=PostgresRateShareStore(engine),
         tickets=PostgresTicketStore(engine),
         heartbeats=PostgresHeartbeatStore(engine),
+        wires=PostgresWireStore(engine),
     )

@@ -14,6 +14,7 @@ from gobblin_assets.state.rate_shares import RateShareStore
 from gobblin_assets.state.reports import ReportStore
 from gobblin_assets.state.sinks import SinkWindowStore, SinkWorkerStore
 from gobblin_assets.state.tickets import TicketStore
+from gobblin_assets.state.wires import WireStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +35,4 @@ class Stores:
     rate_shares: RateShareStore
     tickets: TicketStore
     heartbeats: HeartbeatStore
+    wires: WireStore

@@ -13,6 +13,8 @@ from gobblin_assets.errors import ConflictError
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
+from gobblin_assets.service.executor_health import ExecutorHealths
+from gobblin_assets.service.executor_limits import LimitedTopology
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
@@ -28,6 +30,8 @@ from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJob
 from gobblin_assets.service.postgres.topologies import TOPOLOGY_CATALOG, PostgresTopologyStore
 from gobblin_assets.service.probes import Probes
 from gobblin_assets.service.published_jobs import PublishingJobs
+from gobblin_assets.service.spec_executors.wire_kinds import ExecutorWires
+from gobblin_assets.service.spec_executors.wired_executor import SpecExecutors
 from gobblin_assets.service.template_store import TemplatePack, read_shipped_packs
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
@@ -35,6 +39,7 @@ from gobblin_assets.service.topology_manager import TopologyManager
 from gobblin_assets.settings import Settings
 
 PROBES_LOOK_EVERY_S: Final = 10.0
+HEARTBEATS_LOOK_EVERY_S: Final = 3.0
 FORGET_EVERY_S: Final = 3600.0
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
@@ -53,6 +58,7 @@ class OpenService:
     topology_catalog: TopologyCatalog
     packs: PackCatalog
     probes: Probes
+    executors: SpecExecutors
 
 
 @contextmanager
@@ -79,7 +85,7 @@ def open_service(
 
     """
     engine = connect(settings, say)
-    logs = PostgresTicketLogs(engine, environment)
+    databases = PostgresTicketLogs(engine, environment)
     try:
         if settings.database_url is None:
             schema.upgrade(engine, say, SERVICE_HISTORY)
@@ -91,10 +97,22 @@ def open_service(
         _publish_all(published, packs, say)
         kept = PostgresTopologyStore(engine)
         topologies = TopologyCatalog(kept if topology_file is None else FileTopology(topology_file))
+        logs = ExecutorWires(databases, topologies.topology, engine, environment)
+        healths = ExecutorHealths(lambda: topologies.topology, logs)
+        limited = LimitedTopology(topologies.topology, healths.get)
         compiling = build_compiler(published, topologies.topology, compiler)
-        flows = FlowManager(catalog, store, compiling, lambda: topologies.topology, logs)
-        topologies.add_listener(compiling)
-        probes = Probes(lambda: topologies.topology, logs)
+        flows = FlowManager(catalog, store, compiling, lambda: limited.topology, logs)
+        # In this order: who compiles for a topology has ways to its executors.
+        topologies.add_listener(logs)
+        topologies.add_listener(limited)
+        limited.add_listener(compiling)
+        probes = Probes(lambda: limited.topology, logs)
+        jobs = PostgresPublishingJobs(engine)
+
+        def look_at_executors() -> None:
+            healths.look()
+            limited.apply_health()
+
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
         core = CoreServices(
             catalog,
@@ -106,24 +124,26 @@ def open_service(
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
+                Loop("heartbeats", look_at_executors, HEARTBEATS_LOOK_EVERY_S),
             ],
         )
         # Behind the compiler, which has the new topology before pending flows are compiled.
-        topologies.add_listener(core)
+        limited.add_listener(core)
         published.add_listener(core.on_packs)
         core.start()
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         listener.start()
         try:
-            yield OpenService(
-                flows, PostgresPublishingJobs(engine), logs, catalog, managed, topologies, published, probes
-            )
+            executors = SpecExecutors(lambda: limited.topology, logs, healths, jobs)
+            yield OpenService(flows, jobs, logs, catalog, managed, topologies, published, probes, executors)
         finally:
             listener.stop()
-            if not core.stop():
+            is_quiet = core.stop()
+            logs.close()
+            if not is_quiet:
                 say("Some writes did not end in time; what was not stored was not answered either.")
     finally:
-        logs.close()
+        databases.close()
         engine.dispose()
 
 

@@ -15,6 +15,7 @@ from gobblin_assets.errors import ConflictError, GobblinError, OutcomeUnknownErr
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import ExecutionStore, JobOfExecution, UnsentCancel, UnsentTicket
+from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
 from gobblin_assets.service.ticket_logs import TicketLogs
 
 TICKETS_AT_ONCE_MAX: Final = 200
@@ -39,6 +40,7 @@ class Orchestrator:
     def __init__(self, executions: ExecutionStore, logs: TicketLogs) -> None:
         self._executions = executions
         self._logs = logs
+        self._calls = WayCalls()
         self._away = AwayLogs(logs)
         # What waits by the look before and by this one: a log, or the id of a ticket. It is told once.
         self._told: frozenset[str] = frozenset()
@@ -72,16 +74,17 @@ class Orchestrator:
                 )
             if not self._executions.begin_send(unsent.job):
                 return False
-            self._logs.get_store(unsent.log).send(
-                SentTicket(
-                    ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.UPDATE if unsent.is_update else TicketVerb.ADD,
-                    executor=unsent.executor,
-                    ticket=unsent.ticket,
-                    selection=unsent.selection,
-                    log_id=unsent.log_id,
-                )
+            executor = WiredJobs(unsent.executor, unsent.log, self._logs, self._calls)
+            sent = SentTicket(
+                ticket_id=unsent.ticket_id,
+                verb=TicketVerb.UPDATE if unsent.is_update else TicketVerb.ADD,
+                executor=unsent.executor,
+                ticket=unsent.ticket,
+                selection=unsent.selection,
+                log_id=unsent.log_id,
             )
+            sending = executor.update_job(sent) if unsent.is_update else executor.add_job(sent)
+            self._calls.wait_for(unsent.log, sending)
             self._executions.mark_sent(unsent.job)
         except ConflictError as error:
             self._executions.fail(unsent.job, str(error))
@@ -93,19 +96,17 @@ class Orchestrator:
 
     def _send_cancel(self, unsent: UnsentCancel) -> bool:
         try:
-            store = self._logs.get_store(unsent.log)
-            store.send(
-                SentTicket(
-                    ticket_id=unsent.ticket_id,
-                    verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
-                    executor=unsent.executor,
-                    ticket=unsent.deletes,
-                    cancels=unsent.cancels if unsent.deletes is None else None,
-                    log_id=unsent.log_id,
-                )
+            executor = WiredJobs(unsent.executor, unsent.log, self._logs, self._calls)
+            sent = SentTicket(
+                ticket_id=unsent.ticket_id,
+                verb=TicketVerb.CANCEL if unsent.deletes is None else TicketVerb.DELETE,
+                executor=unsent.executor,
+                ticket=unsent.deletes,
+                cancels=unsent.cancels if unsent.deletes is None else None,
+                log_id=unsent.log_id,
             )
-            # An executor that is gone settles nothing. While an attempt lives, the next look asks again.
-            if unsent.deletes is None and store.settle_cancel(unsent.ticket_id) is not None:
+            # While an attempt lives, the next look asks again.
+            if self._calls.wait_for(unsent.log, executor.delete_job(sent)) is not None:
                 return False
             self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
         except GobblinError as error:

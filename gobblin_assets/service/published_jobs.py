@@ -57,3 +57,7 @@ class PublishingJobs(Protocol):
     def page_past(self, job_name: str, *, after: int | None, limit: int) -> Sequence[PastExecution]:
         """The latest first. ``after``: the id of the last execution that the caller has."""
         ...
+
+    def list_sent(self, executor: str, *, limit: int) -> Sequence[PastExecution]:
+        """Executions of jobs that were sent to the executor and have not ended, the oldest first."""
+        ...

@@ -331,6 +331,7 @@ class SinkHands:
             rate_shares=SimRateShareStore(db),
             tickets=_UNREACHED,
             heartbeats=_UNREACHED,
+            wires=_UNREACHED,
         )
 
     def work(self) -> None:

@@ -208,6 +208,7 @@ class Runner:
             rate_shares=SimRateShareStore(db),
             tickets=_UNREACHED,
             heartbeats=_UNREACHED,
+            wires=_UNREACHED,
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
 

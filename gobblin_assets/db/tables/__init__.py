@@ -26,6 +26,9 @@
     ticket_report     how far each attempt is, as the service reads it
     ticket_output     the last lines that the process of each attempt said
     executor_heartbeat  the processes that take tickets: when each was heard, what it can do
+    wire_holder       which process of an executor reads its topic of tickets
+    wire_place        up to where such a topic is in this log
+    wired_ticket      tickets whose reports are told by a topic, and up to where they are
     rate_share        who copies under a rate that several drivers keep together, and until when
 
 A partition of "" stands for a dataset without partitions: a Dagster partition key is never empty here.
@@ -66,6 +69,7 @@ from gobblin_assets.db.tables.tickets import (
     ticket_output,
     ticket_report,
 )
+from gobblin_assets.db.tables.wires import wire_holder, wire_place, wired_ticket
 
 __all__ = [
     "SCHEMA",
@@ -97,5 +101,8 @@ __all__ = [
     "ticket_output",
     "ticket_report",
     "watermark_key",
+    "wire_holder",
+    "wire_place",
+    "wired_ticket",
     "work_unit",
 ]

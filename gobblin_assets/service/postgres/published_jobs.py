@@ -5,12 +5,14 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, TextClause, text
 
+from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.service.access import FlowScope
 from gobblin_assets.service.postgres.executions import LATEST, PROGRESS_COLUMNS, job_status_of
 from gobblin_assets.service.postgres.flows import IN_SCOPE, scope_arguments
 from gobblin_assets.service.published_jobs import PastExecution, PublishingJob
 from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.statuses import ExecutionStatus
 
 _READ_TRIES: Final = 2
 
@@ -47,6 +49,17 @@ _PAST = text(f"""
      ORDER BY j.execution_id DESC
 """)
 
+# Those that somebody watches.
+_SENT = text(f"""
+    SELECT f.flow_group, f.flow_name, x.flow_version, j.execution_id, j.number, j.job_name, j.executor, j.ticket_id,
+           {PROGRESS_COLUMNS}
+      FROM gobblin_service.job_execution j
+      JOIN gobblin_service.flow_execution x USING (execution_id)
+      JOIN gobblin_service.flow f USING (flow_id)
+     WHERE j.status IN ({states(ExecutionStatus.ORCHESTRATED, ExecutionStatus.RUNNING)}) AND j.executor = :executor
+     ORDER BY j.execution_id, j.number LIMIT :limit
+""")
+
 
 class PostgresPublishingJobs:
     """``PublishingJobs`` over ``flow_job`` and ``job_execution``."""
@@ -79,6 +92,10 @@ class PostgresPublishingJobs:
     def page_past(self, job_name: str, *, after: int | None, limit: int) -> Sequence[PastExecution]:
         arguments = {"job_names": [job_name], "before": LATEST if after is None else after, "limit": limit}
         return [_past_of(row) for row in self._read("list past executions", _PAST, arguments)]
+
+    def list_sent(self, executor: str, *, limit: int) -> Sequence[PastExecution]:
+        rows = self._read("list the jobs of an executor", _SENT, {"executor": executor, "limit": limit})
+        return [_past_of(row) for row in rows]
 
     def _read(self, name: str, statement: TextClause, arguments: Mapping[str, object]) -> Sequence[Row[Any]]:
         def body(connection: Connection) -> Sequence[Row[Any]]:

@@ -248,3 +248,68 @@ catalog_change = Table(
     Column("number", BigInteger, nullable=False),
     moment("changed_at", nullable=False, default_now=True),
 )
+
+way_ticket = Table(
+    "way_ticket",
+    service_metadata,
+    # A ticket that was sent over a way of messages.
+    Column("ticket_id", Uuid, primary_key=True),
+    Column("way", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    # What orders it among others: the name of its job.
+    Column("key", Text, nullable=False),
+    Column("log_id", Uuid),
+    Column("digest", LargeBinary, nullable=False),
+    Column("body", JSON, nullable=False),
+    moment("entered_at", nullable=False, default_now=True),
+    # When it was handed to the way last, how often again, and when the executor said that its log has it.
+    moment("produced_at"),
+    Column("resends", Integer, nullable=False, server_default=text("0")),
+    moment("received_at"),
+    moment("withdrawn_at"),
+    moment("ended_at"),
+    Index("way_ticket_open", "way", "entered_at", postgresql_where=text("ended_at IS NULL")),
+)
+
+way_report = Table(
+    "way_report",
+    service_metadata,
+    # Of each ticket, those before it are here: a report behind a gap is not taken.
+    Column("ticket_id", Uuid, ForeignKey(way_ticket.c.ticket_id, ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("details", JSONB, nullable=False),
+    # By the clock of the executor's log.
+    moment("at", nullable=False),
+)
+
+way_output = Table(
+    "way_output",
+    service_metadata,
+    Column("ticket_id", Uuid, ForeignKey(way_ticket.c.ticket_id, ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("lines", Text, nullable=False),
+    moment("updated_at", nullable=False),
+)
+
+way_heartbeat = Table(
+    "way_heartbeat",
+    service_metadata,
+    Column("way", Text, primary_key=True),
+    Column("owner", Text, primary_key=True),
+    Column("body", JSONB, nullable=False),
+    Column("waiting", Integer, nullable=False),
+    Column("working", Integer, nullable=False),
+    moment("beaten_at", nullable=False),
+)
+
+way_place = Table(
+    "way_place",
+    service_metadata,
+    # Up to where an executor's topic of reports was read. A topic that was made anew has another id.
+    Column("way", Text, primary_key=True),
+    Column("topic_id", Text, primary_key=True),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("next_offset", BigInteger, nullable=False),
+)

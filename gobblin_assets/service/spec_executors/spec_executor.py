@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from gobblin_assets.model.job_ticket import SentTicket, TicketId
 from gobblin_assets.service.executor_health import ExecutorHealth
+from gobblin_assets.service.published_jobs import PastExecution
 
 
 class SpecExecutor(Protocol):
@@ -37,9 +38,9 @@ class SpecExecutor(Protocol):
         ...
 
     def delete_job(self, sent: SentTicket) -> Future[TicketId | None]:
-        """Send a CANCEL or a DELETE. The ticket that somebody still works on, so that it ends later; None: none."""
+        """Send a CANCEL or a DELETE. The ticket that somebody still works on, and that ends later; None: none."""
         ...
 
-    def list_jobs(self) -> Future[Sequence[TicketId]]:
-        """The tickets that were sent to it and have not ended, as far as the service knows."""
+    def list_jobs(self) -> Future[Sequence[PastExecution]]:
+        """Those that were sent to it and have not ended, as far as the service knows, the oldest first."""
         ...

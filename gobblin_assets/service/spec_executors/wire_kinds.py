@@ -45,7 +45,10 @@ WIRE_KINDS: Final = Extensions[OpenWire](
     noun="communication",
     option="communication",
     accepts=callable,
-    built_in={},
+    built_in={
+        "kafka": "gobblin_assets.service.spec_executors.simple_kafka:open_kafka_wire",
+        "rest": "gobblin_assets.service.spec_executors.simple_rest:open_rest_wire",
+    },
 )
 
 

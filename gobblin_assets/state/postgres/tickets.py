@@ -288,13 +288,13 @@ class PostgresTicketStore:
         return self._do("find the log's id", _find_log_id)
 
     def send(self, sent: SentTicket) -> None:
-        self._do("send a ticket", lambda c: _send(c, sent), committed=Failpoint.TICKET_SENT)
+        self._do("send a ticket", lambda c: put_ticket(c, sent), committed=Failpoint.TICKET_SENT)
 
     def send_claimed(self, sent: SentTicket, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
 
         def body(connection: Connection) -> Claim | None:
-            _send(connection, sent)
+            put_ticket(connection, sent)
             return _claim(connection, sent.ticket_id, claim_id, report_id, owner, ttl_s)
 
         return self._do("send a ticket and claim it", body, committed=Failpoint.TICKET_CLAIMED)
@@ -508,20 +508,8 @@ class PostgresTicketStore:
         return transact(self._engine, name, body, committed=committed, tries=self._tries)
 
 
-def _find_log_id(connection: Connection) -> LogId:
-    found = connection.execute(_LOG_ID).scalar()
-    if found is None:
-        connection.execute(_MAKE_LOG_ID, {"log_id": uuid.uuid4()})
-        found = connection.execute(_LOG_ID).scalar_one()
-    return LogId(found)
-
-
-def _report_of(row: Row[Any]) -> TicketReport:
-    kind = TicketReportKind(row.kind)
-    return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
-
-
-def _send(connection: Connection, sent: SentTicket) -> None:
+def put_ticket(connection: Connection, sent: SentTicket) -> None:
+    """``TicketStore.send`` within a transaction. Errors as there."""
     # A question of a job is none of its tickets: nothing that is told of the job is told of it.
     ticket = None if sent.question is not None else sent.ticket
     arguments = {
@@ -549,6 +537,19 @@ def _send(connection: Connection, sent: SentTicket) -> None:
     known = connection.execute(_DIGEST, {"ticket_id": sent.ticket_id}).scalar_one()
     if bytes(known) != sent.digest:
         raise ConflictError(f"another ticket has the id {sent.ticket_id}", hint="Send a changed ticket under a new id.")
+
+
+def _find_log_id(connection: Connection) -> LogId:
+    found = connection.execute(_LOG_ID).scalar()
+    if found is None:
+        connection.execute(_MAKE_LOG_ID, {"log_id": uuid.uuid4()})
+        found = connection.execute(_LOG_ID).scalar_one()
+    return LogId(found)
+
+
+def _report_of(row: Row[Any]) -> TicketReport:
+    kind = TicketReportKind(row.kind)
+    return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
 
 
 def _claim(

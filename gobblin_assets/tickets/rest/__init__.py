@@ -1,0 +1,1 @@
+"""The executor's end of a wire over https. The one place of tickets that imports a web framework."""
