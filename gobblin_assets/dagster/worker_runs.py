@@ -146,7 +146,7 @@ class WorkerRun:
         return AttemptEnd.DRAINED if time.monotonic() >= self._end_at_s else None
 
     def _find_life_s(self) -> float:
-        ticket = self._stores.worker_tickets.load_jobs([self.ticket_id]).get(self.ticket_id)
+        ticket = self._stores.tickets.load_jobs([self.ticket_id]).get(self.ticket_id)
         try:
             return SinkSpec().worker_s if ticket is None else parse_job(ticket.job).sink.worker_s
         except GobblinError:

@@ -4,11 +4,11 @@ A worker may be a sequence of processes, each an attempt: one that has worked fo
 one goes on. Each asks the log itself whether somebody wants the worker to end: no message has to reach it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gobblin_assets.model.job_ticket import JobTicket, TicketId, TicketVerb
+from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.state.tickets import ATTEMPTS_MAX, Claim
 
 
@@ -49,13 +49,6 @@ class WorkerTicketStore(Protocol):
 
     def list_open(self, executor: str) -> Sequence[WorkerTicket]:
         """The open tickets of workers that are sent to the executor, the oldest first."""
-        ...
-
-    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
-        """The jobs of tickets, also of those that have ended.
-
-        Nothing for those that the log has forgotten, and for those that this release can't read.
-        """
         ...
 
     def is_replaced(self, ticket_id: TicketId) -> bool:

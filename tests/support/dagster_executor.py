@@ -137,11 +137,8 @@ class DagsterExecutor:
             "SELECT count(*) FROM gobblin.commit_sequence JOIN gobblin.dataset USING (dataset_id)"
             " WHERE job = :job AND state = 'DONE'"
         )
-        engine = open_external(self.service.environment["GOBBLIN_DATABASE_URL"])
-        with engine.connect() as connection:
-            found = int(connection.execute(query, {"job": job}).scalar_one())
-        engine.dispose()
-        return found
+        with self.engine.connect() as connection:
+            return int(connection.execute(query, {"job": job}).scalar_one())
 
 
 @contextmanager

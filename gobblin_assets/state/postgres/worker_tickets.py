@@ -1,13 +1,11 @@
 """``WorkerTicketStore`` in Postgres."""
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine, text
 
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.job_ticket import JobTicket, TicketId, TicketVerb, sent_ticket_from_json
+from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.state.postgres.tickets import COUNTED_ATTEMPTS, LAST_CLAIM
 from gobblin_assets.state.tickets import LONG_LIFE_S, Claim
 from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT, WorkerTicket
@@ -18,11 +16,6 @@ _OPEN = text(f"""
       FROM gobblin.job_ticket t LEFT JOIN LATERAL ({LAST_CLAIM.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND t.shape = 'worker'
      ORDER BY t.sent_at, t.ticket_id
-""")
-
-_JOBS = text("""
-    SELECT ticket_id, body FROM gobblin.job_ticket
-     WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND body::text <> 'null'
 """)
 
 _IS_REPLACED = text("""
@@ -62,15 +55,6 @@ class PostgresWorkerTicketStore:
             )
             for row in rows
         ]
-
-    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
-        asked = {"ticket_ids": list(ticket_ids)}
-        rows = transact(self._engine, "read jobs of tickets", lambda c: c.execute(_JOBS, asked).all())
-        found = {}
-        for row in rows:
-            with suppress(RejectedError):
-                found[TicketId(row.ticket_id)] = sent_ticket_from_json(row.body).get_job_ticket()
-        return found
 
     def is_replaced(self, ticket_id: TicketId) -> bool:
         asked = {"ticket_id": ticket_id}
