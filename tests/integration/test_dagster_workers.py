@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from gobblin_assets.dagster.dead_runs import PROCESS_TAG, read_marks
 from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
+from gobblin_assets.dagster.ticket_runs import describe_owner
 from gobblin_assets.dagster.ticket_sensors import TICKET_TAG
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
@@ -79,6 +80,9 @@ def test_runs_follow_each_other_an_update_takes_the_place_and_the_slot_goes_with
     updated = world.send(TicketVerb.UPDATE, worker_s=2.0, sink={"every_s": 0.3, "roll": {"age_s": 0}})
     working.join(30)
     assert world.list_ends(added) == ["COMPLETE"], "it has seen the newer ticket itself"
+    (output,) = world.stores.tickets.list_outputs(added, limit=5)
+    assert "public.orders: is copied first" in output.lines
+    assert TicketReportKind.PROGRESS in {each.kind for each in world.list_reports(added)}
     (request,) = world.tick()
     tables.do("UPDATE orders SET customer = 'new' WHERE id < 10")
     assert world.run(request).status is dg.DagsterRunStatus.SUCCESS
@@ -192,6 +196,19 @@ def test_a_source_that_is_away_is_said_and_waited_for(
     (request,) = world.tick()
     world.run(request)
     tables.require_same("orders", "id")
+
+
+def test_an_attempt_ends_with_the_run_that_dagster_knows_to_be_dead(world: WorkersInDagster) -> None:
+    added = world.send()
+    (request,) = world.tick()
+    run = world.make_run(request, dg.DagsterRunStatus.STARTED)
+    claim = world.stores.tickets.claim(added, describe_owner(run.run_id), ttl_s=30.0)
+    assert claim is not None
+    assert not world.tick()
+    assert world.list_ends(added) == []
+    world.instance.report_run_failed(run)
+    assert not world.tick()
+    assert world.list_ends(added) == ["DIED"], "its claim would have lived for half a minute more"
 
 
 def test_no_more_workers_are_asked_for_than_there_are_slots(
