@@ -216,7 +216,9 @@ def test_no_more_workers_are_asked_for_than_there_are_slots(
 ) -> None:
     limits = [{"key": SINK_TAG, "limit": 1}]
     concurrency = {"runs": {"max_concurrent_runs": 9, "tag_concurrency_limits": limits}}
-    with dg.instance_for_test(overrides={"concurrency": concurrency}, temp_dir=str(tmp_path / "limited")) as instance:
+    folder = tmp_path / "limited"
+    folder.mkdir()
+    with dg.instance_for_test(overrides={"concurrency": concurrency}, temp_dir=str(folder)) as instance:
         world.instance = instance
         first = world.send()
         second = world.send(job="another")
@@ -252,6 +254,7 @@ def test_attempts_of_long_ago_are_forgotten_and_a_worker_that_dies_too_often_is_
         assert claim is not None
         store.end(claim, AttemptEnd.DIED, {})
     assert not world.tick()
+    world.move_ends(seconds=31)
     world.tick(MONITOR)
     assert world.list_ends(added)[-1] == "FAILED"
 

@@ -107,6 +107,12 @@ class WorkersInDagster:
         with self.tables.engine.begin() as connection:
             connection.execute(text("UPDATE gobblin.ticket_claim SET expires_at = clock_timestamp()"))
 
+    def move_ends(self, *, seconds: float) -> None:
+        """As if all attempts had ended so much earlier."""
+        move = "UPDATE gobblin.ticket_claim SET ended_at = ended_at - make_interval(secs => :s)"
+        with self.tables.engine.begin() as connection:
+            connection.execute(text(move), {"s": seconds})
+
     def move_runs(self, *, seconds: float) -> None:
         """As if all runs had ended so much earlier."""
         with self.instance.run_storage.connect() as connection:  # type: ignore[attr-defined]  # of SQLite
