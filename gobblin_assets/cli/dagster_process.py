@@ -32,6 +32,7 @@ from gobblin_assets.spec.job_files import JOBS_VARIABLE, describe_missing_files,
 _PACK_MAX = 1_000
 _LOCATION = "gobblin_assets.definitions"
 _RUNNER_LOCATION = "gobblin_assets.dagster.runner_location"
+_FLOWS_LOCATION = "gobblin_assets.dagster.flows_location"
 _WORKSPACE = "executor_workspace.yaml"
 _JOB_FILES = "job files"
 
@@ -91,7 +92,7 @@ def _has_job_files() -> bool:
 
 def _write_workspace(*, has_jobs: bool) -> Path:
     """The file that names the code locations of an executor to Dagster."""
-    named = {"runner": _RUNNER_LOCATION, **({"jobs": _LOCATION} if has_jobs else {})}
+    named = {"runner": _RUNNER_LOCATION, "flows": _FLOWS_LOCATION, **({"jobs": _LOCATION} if has_jobs else {})}
     locations = [{"python_module": {"module_name": module, "location_name": name}} for name, module in named.items()]
     path = read_settings().home / _WORKSPACE
     try:

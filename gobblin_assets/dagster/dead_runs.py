@@ -11,7 +11,7 @@ import json
 import multiprocessing
 import os
 import socket
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,7 +24,6 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from gobblin_assets.dagster.instances import find_last_heard_s, reporting
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.run_config import find_sink_s, find_stream_s
-from gobblin_assets.dagster.sensor_ticks import read_times
 from gobblin_assets.model.state import WorkingState
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.stores import Stores
@@ -61,13 +60,15 @@ _LOOKED_AT: Final = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, 
 def report_dead_runs(
     instance: dg.DagsterInstance,
     stores: Stores,
-    job: JobName,
-    cursor: str | None,
+    lapsed: Iterable[LapsedRun],
+    seen: Mapping[str, float],
     now: dt.datetime,
     *,
     idle_s_max: float,
-) -> str:
-    """Report runs as failed whose process died. Returns the cursor: by run, since when it holds no lease.
+) -> dict[str, float]:
+    """Report those as failed whose process died. Returns the others: by run, since when it holds no lease.
+
+    ``seen``: what the look before returned.
 
     A run that let a lease run out is dead at once. A run without any lease may be waiting for its turn, which it says
     every now and then: it counts as dead after it had no lease, and Dagster heard nothing of it, for ``idle_s_max``. A
@@ -75,14 +76,13 @@ def report_dead_runs(
     and it says that it lives, also without a lease: the log lists it only when it has not said so for as long as leases
     last.
     """
-    seen = read_times(cursor)
     idle: dict[str, float] = {}
-    for run in stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX):
+    for run in lapsed:
         dagster_run = instance.get_run_by_id(run.dagster_run_id)
-        stream_s = None if dagster_run is None else find_stream_s(dagster_run.run_config, job)
+        stream_s = None if dagster_run is None else find_stream_s(dagster_run.run_config, run.job)
         since_s = seen.get(str(run.run_id), now.timestamp())
         patience_s = idle_s_max if stream_s is None or run.lease_ran_out else idle_s_max + stream_s
-        takes_again = dagster_run is not None and _takes_leases_again(dagster_run, job)
+        takes_again = dagster_run is not None and _takes_leases_again(dagster_run, run.job)
         if now.timestamp() - since_s > patience_s:
             record = instance.get_run_record_by_id(run.dagster_run_id)
             since_s = since_s if record is None else max(since_s, find_last_heard_s(instance, record))
@@ -90,7 +90,7 @@ def report_dead_runs(
             _report_dead(instance, stores, run, dagster_run)
         else:
             idle[str(run.run_id)] = since_s
-    return json.dumps(idle, sort_keys=True)
+    return idle
 
 
 def report_ended_runs(layout: JobLayout, instance: dg.DagsterInstance, stores: Stores) -> None:
@@ -197,13 +197,13 @@ def decide_lost(life: Life, status: dg.DagsterRunStatus, *, unchanged_s: float) 
 def report_lost_runs(
     instance: dg.DagsterInstance,
     jobs: Collection[str],
-    keys: Collection[dg.AssetKey],
+    has_asset: Callable[[dg.AssetKey], bool],
     list_working: Callable[[Collection[str]], Collection[str]],
     now: dt.datetime,
 ) -> list[str]:
     """Report the lost runs of these jobs and assets as failed; their ids. ``list_working``: which the log knows."""
     found = instance.get_run_records(dg.RunsFilter(statuses=_LOOKED_AT), limit=RUNS_PER_TICK_MAX, ascending=True)
-    ours = [each for each in found if _is_ours(each.dagster_run, jobs, keys)]
+    ours = [each for each in found if _is_ours(each.dagster_run, jobs, has_asset)]
     if not ours:
         return []
     working = list_working([each.dagster_run.run_id for each in ours])
@@ -234,9 +234,9 @@ def _explain(life: Life) -> str:
     return f"{seen}, and the commit log knows of no work of this run. What it had sealed is recovered."
 
 
-def _is_ours(run: dg.DagsterRun, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
+def _is_ours(run: dg.DagsterRun, jobs: Collection[str], has_asset: Callable[[dg.AssetKey], bool]) -> bool:
     if run.job_name == IMPLICIT_ASSET_JOB_NAME:
-        return not set(run.asset_selection or ()).isdisjoint(keys)
+        return any(map(has_asset, run.asset_selection or ()))
     return run.job_name in jobs
 
 

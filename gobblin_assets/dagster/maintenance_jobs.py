@@ -36,6 +36,8 @@ BOUNDS: Final = SweepBounds(sequences_max=10_000, work_s_max=600.0)
 stays readable, and a run that hangs is noticed.
 """
 
+NOT_FINISHED: Final = "publications could not be finished"
+
 
 def recovery_job_name(job: str) -> str:
     return f"{job}_recovery"
@@ -131,14 +133,18 @@ def recover(context: dg.OpExecutionContext, layout: JobLayout) -> None:
     """Recover the job's datasets. Raises Failure for the rest, after all others were finished and logged."""
     with closing(ProgressLog(context.log.info)) as progress:
         try:
-            send = EventLog.of(layout, context).log_publication
-            report = _open_maintenance(context, layout, progress, send).recover(BOUNDS)
+            failures = sweep(context, layout, progress, BOUNDS)
         except GobblinError as error:
             # Not retried in this run: the sensor asks again, and the log says when.
             raise decide_error(error, retry_number=RETRY_TRIES_MAX) from error
-    _raise_failures(
-        [f"- {each.sequence.urn}: {each.error}" for each in report.failures], "publications could not be finished"
-    )
+    raise_failures([f"- {each}" for each in failures], NOT_FINISHED)
+
+
+def sweep(context: dg.OpExecutionContext, layout: JobLayout, progress: ProgressLog, bounds: SweepBounds) -> list[str]:
+    """Recover what is due of the job, and tell Dagster. Returns what could not be finished, each with its error."""
+    send = EventLog.of(layout, context).log_publication
+    report = _open_maintenance(context, layout, progress, send).recover(bounds)
+    return [f"{each.sequence.urn}: {each.error}" for each in report.failures]
 
 
 def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConfig) -> None:
@@ -161,7 +167,7 @@ def resume(context: dg.OpExecutionContext, layout: JobLayout, config: ResumeConf
                 _open_maintenance(context, layout, progress, send).resume(each.sequence_id)
             except GobblinError as error:
                 failures.append(f"- {each.urn}: {error}")
-    _raise_failures(failures, f"of {len(chosen)} publications could not be finished")
+    raise_failures(failures, f"of {len(chosen)} publications could not be finished")
 
 
 def write_bases(context: dg.OpExecutionContext, layout: JobLayout) -> None:
@@ -177,7 +183,7 @@ def write_bases(context: dg.OpExecutionContext, layout: JobLayout) -> None:
             _done, failures = writing.carry_out(_open_maintenance(context, layout, progress, None), list(specs))
         except GobblinError as error:
             raise decide_error(error, retry_number=RETRY_TRIES_MAX) from error
-    _raise_failures([f"- {urn}: {error}" for urn, error in failures.items()], "bases could not be written")
+    raise_failures([f"- {urn}: {error}" for urn, error in failures.items()], "bases could not be written")
 
 
 def _open_maintenance(
@@ -201,6 +207,7 @@ def _open_maintenance(
     return MaintenanceRun(operations, stores, JobName(layout.job.job), send)
 
 
-def _raise_failures(lines: Sequence[str], said: str) -> None:
+def raise_failures(lines: Sequence[str], said: str) -> None:
+    """Failure without retries, if there are any."""
     if lines:
         raise dg.Failure(description=f"{len(lines)} {said}:\n" + "\n".join(lines), allow_retries=False)

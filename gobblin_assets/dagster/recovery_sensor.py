@@ -9,6 +9,7 @@ the run failed, so a key has the number of the try.
 """
 
 import datetime as dt
+import json
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
@@ -17,13 +18,20 @@ import dagster as dg
 
 from gobblin_assets.commit.driver import describe_ways_out
 from gobblin_assets.commit.sequence import SequenceRecord
-from gobblin_assets.dagster.dead_runs import report_dead_runs, report_lost_runs
+from gobblin_assets.dagster.dead_runs import LAPSED_PER_TICK_MAX, report_dead_runs, report_lost_runs
 from gobblin_assets.dagster.layout import JobLayout
 from gobblin_assets.dagster.maintenance_jobs import recovery_job_name, resume_job_name
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.published_checks import find_unreported_blocks, list_blocked
 from gobblin_assets.dagster.reported_runs import report_blocked
-from gobblin_assets.dagster.sensor_ticks import INTERVAL_S, TRIES_READ_MAX, UNFINISHED, decide_try, find_ended_at
+from gobblin_assets.dagster.sensor_ticks import (
+    INTERVAL_S,
+    TRIES_READ_MAX,
+    UNFINISHED,
+    decide_try,
+    find_ended_at,
+    read_times,
+)
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import JobName
 from gobblin_assets.run.runner import WAITING_SAID_EVERY_S
@@ -61,8 +69,11 @@ def build_recovery_sensor(
         # In this order: if a lease ran out between the two looks, the recovery run would take it over, and the lease
         # would no longer show that the earlier run is dead.
         request = _find_request(context.instance, stores, job, now)
-        cursor = report_dead_runs(context.instance, stores, job, context.cursor, now, idle_s_max=idle_s_max)
-        lost = report_lost_runs(context.instance, names, keys, partial(stores.runs.list_working, job), now)
+        lapsed = stores.runs.list_lapsed(job, limit=LAPSED_PER_TICK_MAX)
+        seen = read_times(context.cursor)
+        idle = report_dead_runs(context.instance, stores, lapsed, seen, now, idle_s_max=idle_s_max)
+        cursor = json.dumps(idle, sort_keys=True)
+        lost = report_lost_runs(context.instance, names, keys.__contains__, partial(stores.runs.list_working, job), now)
         if lost:
             context.log.warning("Reported as failed, since their processes are gone: %s", ", ".join(lost))
         blocked = list_blocked(stores, layout)

@@ -27,7 +27,7 @@ from dagster_shared.error import SerializableErrorInfo
 from gobblin_assets.commit.sequence import SequenceRecord
 from gobblin_assets.dagster.instances import find_latest, reporting
 from gobblin_assets.dagster.layout import JobLayout
-from gobblin_assets.dagster.maintenance_jobs import build_recovery_job, recovery_job_name
+from gobblin_assets.dagster.maintenance_jobs import build_recovery_job
 from gobblin_assets.dagster.metadata import (
     build_evaluation,
     build_evaluations,
@@ -156,22 +156,31 @@ class ReportedRun:
         self._instance.report_dagster_event(event, self._run.run_id, timestamp=at_s)
 
 
-def begin_apart(layout: JobLayout, instance: dg.DagsterInstance, *, by: str) -> ReportedRun:
-    """A run of the recovery job that only reports."""
-    definitions = dg.Definitions(jobs=[build_recovery_job(layout)], resources=stand_ins(layout))
-    job = definitions.resolve_job_def(recovery_job_name(layout.job.job))
+def begin_apart(
+    layout: JobLayout, instance: dg.DagsterInstance, *, by: str, recovery: dg.JobDefinition | None = None
+) -> ReportedRun:
+    """A run that only reports, of the recovery job; ``recovery`` None: of the job's own."""
+    of = build_recovery_job(layout) if recovery is None else recovery
+    definitions = dg.Definitions(jobs=[of], resources=stand_ins(layout))
+    job = definitions.resolve_job_def(of.name)
     with reporting(next(iter(layout.specs.values())).key):
         run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.MANAGED, tags={SOURCE_TAG: by})
     return ReportedRun(layout, instance, run)
 
 
-def report_blocked(layout: JobLayout, blocked: Sequence[SequenceRecord], instance: dg.DagsterInstance) -> None:
+def report_blocked(
+    layout: JobLayout,
+    blocked: Sequence[SequenceRecord],
+    instance: dg.DagsterInstance,
+    *,
+    recovery: dg.JobDefinition | None = None,
+) -> None:
     """Fail the checks of publications that wait for a person, in a run of the recovery job that does nothing else.
 
     Events without a run are enough only for datasets without partitions: Dagster keeps one evaluation for each check,
     partition and run, and treats all events without a run as one run.
     """
-    run = begin_apart(layout, instance, by=f"{layout.job.job}_recovery_sensor")
+    run = begin_apart(layout, instance, by=f"{layout.job.job}_recovery_sensor", recovery=recovery)
     for sequence in blocked:
         run.report_check(sequence.urn, sequence.partition or None, judge_blocked(sequence))
     run.close()
@@ -195,20 +204,26 @@ def stand_ins(layout: JobLayout) -> dict[str, object]:
 class ReportedJob:
     """A job for reports, with what Dagster has of it. That is resolved once, for the first run.
 
-    ``jobs``: in the order of the layout's groups of partitions.
+    ``jobs``: in the order of the layout's groups of partitions; None for a job whose assets have no jobs of their own.
+    ``recovery``: the job that runs without assets are shown under; None: the job's own.
     """
 
     def __init__(
-        self, layout: JobLayout, assets: dg.AssetsDefinition | None, jobs: Sequence[UnresolvedAssetJobDefinition]
+        self,
+        layout: JobLayout,
+        assets: dg.AssetsDefinition | None,
+        jobs: Sequence[UnresolvedAssetJobDefinition] | None,
+        recovery: dg.JobDefinition | None = None,
     ) -> None:
         self.layout = layout
+        self.recovery = recovery
         self._assets = assets
         self._jobs = jobs
 
     @cached_property
     def _definitions(self) -> dg.Definitions:
         assets = [] if self._assets is None else [self._assets]
-        return dg.Definitions(assets=assets, jobs=list(self._jobs), resources=stand_ins(self.layout))
+        return dg.Definitions(assets=assets, jobs=list(self._jobs or ()), resources=stand_ins(self.layout))
 
     def begin(
         self,
@@ -247,7 +262,9 @@ class ReportedJob:
         return ReportedRun(layout, instance, found)
 
     def _find_name(self, urns: Collection[DatasetUrn]) -> str | None:
-        """The name of the Dagster job; None if datasets of several jobs are selected."""
+        """The name of the Dagster job; None if datasets of several jobs are selected, or there are no jobs."""
+        if self._jobs is None:
+            return None
         for job, (_partitions, of_job) in zip(self._jobs, self.layout.group_by_partitions(), strict=True):
             if set(urns) <= set(of_job):
                 return job.name

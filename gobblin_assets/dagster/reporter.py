@@ -13,7 +13,7 @@ the log every few seconds, by one query that finds what waits in two small index
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -205,7 +205,7 @@ class _Reporting:
 
     def _open_apart(self) -> ReportedRun:
         if self._apart is None:
-            self._apart = begin_apart(self.job.layout, self.instance, by=REPORTER)
+            self._apart = begin_apart(self.job.layout, self.instance, by=REPORTER, recovery=self.job.recovery)
         return self._apart
 
     # Runs -----------------------------------------------------------------------------------------------
@@ -325,11 +325,24 @@ def _describe_end(run: UnreportedRun, reports: Sequence[DatasetReport]) -> str |
 def report_all(jobs: Iterable[ReportedJob], stores: Stores, instance: dg.DagsterInstance, *, work_s_max: float) -> None:
     """Report what waits of these jobs. RetryableError, once all were tried, names the first that was not reported."""
     by_name = {JobName(job.layout.job.job): job for job in jobs}
+    report_named(list(by_name), by_name.get, stores, instance, work_s_max=work_s_max)
+
+
+def report_named(
+    names: Sequence[JobName],
+    find: Callable[[JobName], ReportedJob | None],
+    stores: Stores,
+    instance: dg.DagsterInstance,
+    *,
+    work_s_max: float,
+) -> None:
+    """The same by names; ``find`` is asked only for jobs of which something waits. None: it is left as it is."""
     until_s = time.monotonic() + work_s_max
     failures: list[str] = []
-    for name in stores.reports.look(list(by_name)):
+    for name in stores.reports.look(names):
         try:
-            report_job(by_name[name], stores, instance, until_s=until_s)
+            if (job := find(name)) is not None:
+                report_job(job, stores, instance, until_s=until_s)
         except GobblinError as error:
             failures.append(f"{name}: {error}")
         if time.monotonic() > until_s:

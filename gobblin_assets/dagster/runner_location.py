@@ -16,6 +16,11 @@ from typing import Final
 import dagster as dg
 
 from gobblin_assets.dagster.environment import resources_from_environment
+from gobblin_assets.dagster.ticket_recovery import (
+    build_ticket_recovery_job,
+    build_ticket_recovery_sensor,
+    build_ticket_reporting_sensor,
+)
 from gobblin_assets.dagster.ticket_runs import build_tickets_job
 from gobblin_assets.dagster.ticket_sensors import PACK_MAX_DEFAULT, build_job_monitor
 from gobblin_assets.errors import RejectedError
@@ -24,16 +29,26 @@ EXECUTOR_VARIABLE: Final = "GOBBLIN_EXECUTOR"
 PACK_VARIABLE: Final = "GOBBLIN_PACK_MAX"
 
 
-def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
-    """The job and the sensor of one executor, with their resources. RejectedError if none is named."""
+def read_executor(environment: Mapping[str, str]) -> str:
+    """The executor's name. RejectedError if none is given."""
     executor = environment.get(EXECUTOR_VARIABLE)
     if not executor:
         raise RejectedError(
             "is not set", field=EXECUTOR_VARIABLE, hint="Set it to a name of the service's topology, such as lake."
         )
+    return executor
+
+
+def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
+    """The jobs and sensors of one executor, with their resources. RejectedError if none is named."""
+    executor = read_executor(environment)
     return dg.Definitions(
-        jobs=[build_tickets_job()],
-        sensors=[build_job_monitor(executor, pack_max=_read_pack_max(environment.get(PACK_VARIABLE)))],
+        jobs=[build_tickets_job(), build_ticket_recovery_job()],
+        sensors=[
+            build_job_monitor(executor, pack_max=_read_pack_max(environment.get(PACK_VARIABLE))),
+            build_ticket_recovery_sensor(),
+            build_ticket_reporting_sensor(),
+        ],
         resources=resources_from_environment([], environment),
         executor=dg.in_process_executor,
     )

@@ -17,7 +17,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
-from urllib.parse import unquote
 from uuid import UUID
 
 import dagster as dg
@@ -28,7 +27,7 @@ from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, deci
 from gobblin_assets.dagster.sink_sensor import SINK_TAG
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
-from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
+from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb, names_of_job_uri
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim, OpenTicket, WaitingTicket
 from gobblin_assets.tickets.heartbeats import describe_executor
@@ -110,7 +109,7 @@ class MonitorTick:
         held = [(each.claim, find_owner_run(each.owner)) for each in self.stores.tickets.list_held(self.executor)]
         # A run that died with its code server is told to Dagster here. One with a claim that lives, works.
         working = {run_id for _claim, run_id in held if run_id is not None}
-        lost = report_lost_runs(self.instance, [TICKETS_JOB], (), working.intersection, self.now)
+        lost = report_lost_runs(self.instance, [TICKETS_JOB], lambda _key: False, working.intersection, self.now)
         self.said += [f"the run {run_id} has ended: its process is gone" for run_id in lost]
         for claim, run_id in held:
             if run_id is not None:
@@ -173,7 +172,7 @@ class MonitorTick:
         return requests
 
     def _make_request(self, pack: Pack, number: int) -> dg.RunRequest:
-        _, group, flow, _job = map(unquote, pack.waiting.uri.split("/", 3))
+        group, flow, _job = names_of_job_uri(pack.waiting.uri)
         tags = {
             TICKET_TAG: str(pack.first),
             EXECUTOR_TAG: self.executor,

@@ -88,13 +88,16 @@ class LapsedRun:
     ``dagster_run_id``: of a command whose run in Dagster has not begun, the id that it will have.
 
     ``lease_ran_out``: a lease of the run ran out, so its process is dead, or as good as dead, even if another process
-    has taken the dataset over. Otherwise the run may be waiting for a busy dataset.
+    has taken the dataset over. Otherwise the run may be waiting for a busy dataset. ``is_command``: of a command or
+    an executor, and not of Dagster's.
     """
 
     run_id: RunId
     dagster_run_id: str
     owner: str
     lease_ran_out: bool
+    job: JobName
+    is_command: bool
 
 
 class DatasetStore(Protocol):
@@ -163,8 +166,8 @@ class RunStore(Protocol):
         """Drop runs without sequences that ended this long ago, or began then and died; returns how many."""
         ...
 
-    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
-        """Those of these Dagster runs that are RUNNING in the log: begun, and not ended."""
+    def list_working(self, job: JobName | None, dagster_run_ids: Collection[str]) -> Collection[str]:
+        """Those of these Dagster runs, of one job or of all, that are RUNNING in the log: begun, and not ended."""
         ...
 
     def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:

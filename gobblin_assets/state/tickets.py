@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from gobblin_assets.errors import ErrorFamily
-from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId, TicketShape, TicketVerb
+from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 
@@ -166,6 +166,14 @@ class TicketOutput:
     updated_at: dt.datetime
 
 
+@dataclass(frozen=True, slots=True)
+class LastTicket:
+    """The last ticket of a job. ``is_delete``: the job has been removed, and what it published is there."""
+
+    ticket_id: TicketId
+    is_delete: bool
+
+
 class TicketStore(Protocol):
     """Each method is one transaction, by the log's clock."""
 
@@ -179,6 +187,10 @@ class TicketStore(Protocol):
         ConflictError: another ticket has its id, or it is meant for another log. RetryableError: of a PROBE, the
         executor has PROBES_OPEN_MAX of them.
         """
+        ...
+
+    def send_claimed(self, sent: SentTicket, owner: str, *, ttl_s: float) -> Claim | None:
+        """Put the ticket into the log and claim it, before anybody else can. Raises as ``send``; None as ``claim``."""
         ...
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
@@ -310,4 +322,12 @@ class TicketStore(Protocol):
 
     def list_outputs(self, ticket_id: TicketId, *, limit: int) -> Sequence[TicketOutput]:
         """Of the ticket's attempts, the latest first."""
+        ...
+
+    def list_last_tickets(self) -> Mapping[JobName, LastTicket | None]:
+        """Of each job that tickets brought here; None: all of its tickets are forgotten."""
+        ...
+
+    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
+        """The jobs of these tickets, without those that are forgotten or that this release can't read."""
         ...

@@ -102,6 +102,7 @@ def test_runs_of_dagster_work_from_their_beginning_to_their_end(log: LogWorld) -
     log.start_run(dagster_run_id="unasked")
     run_id = log.start_run(dagster_run_id="asked")
     assert set(log.runs.list_working(JOB, ["asked", "elsewhere", "unknown"])) == {"asked"}
+    assert set(log.runs.list_working(None, ["asked", "elsewhere", "unknown"])) == {"asked", "elsewhere"}
     log.runs.end(run_id, WorkingState.COMMITTED, error=None, figures={})
     assert set(log.runs.list_working(JOB, ["asked"])) == set()
 

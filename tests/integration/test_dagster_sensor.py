@@ -21,7 +21,7 @@ from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
 from gobblin_assets.dagster.dead_runs import PROCESS_TAG, describe_this_process, report_dead_runs
-from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try
+from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_FIRST, TRY_WAIT_S_MAX, decide_try, read_times
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.state import RunId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -96,7 +96,8 @@ class Shop:
     def look_for_dead(self, cursor: str | None, seconds: float) -> str:
         """Look so long after the world was opened; 300 s without a lease or a word are too long."""
         moment = self.opened_at + dt.timedelta(seconds=seconds)
-        return report_dead_runs(self.instance, self.stores, JOB, cursor, moment, idle_s_max=300)
+        lapsed, seen = self.stores.runs.list_lapsed(JOB, limit=50), read_times(cursor)
+        return json.dumps(report_dead_runs(self.instance, self.stores, lapsed, seen, moment, idle_s_max=300))
 
     def pass_time(self, seconds: int) -> None:
         with self.engine.begin() as connection:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 import pytest
+from sqlalchemy import text
 
 from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, TICKETS_OP
 from gobblin_assets.dagster.ticket_sensors import EXECUTOR_TAG, FLOW_GROUP_TAG, FLOW_TAG, TICKET_TAG
@@ -127,3 +128,27 @@ def test_small_tickets_share_a_run_and_fail_alone(world: DagsterExecutor) -> Non
     assert {name: world.count_rows(f"public.{name}") for name in names} == {
         **dict.fromkeys(names, ROWS), "small1": 0, "small3": 0
     }  # fmt: skip
+
+
+def test_an_asset_of_flows_is_materialized_by_a_ticket_of_its_own_which_goes_on_after_a_kill(
+    world: DagsterExecutor,
+) -> None:
+    """As by the page's button. The run dies behind its seal; another one of the executor publishes, and reports."""
+    table = world.make_table("shown")
+    world.await_end(world.send("shown", table))
+    reload = 'mutation { reloadRepositoryLocation(repositoryLocationName: "flows") { __typename } }'
+    assert world.dagster.ask(reload)["reloadRepositoryLocation"]["__typename"] == "WorkspaceLocationEntry"
+    give_order(world.folder, Failpoint.SEAL_COMMITTED, "SIGKILL")
+    run_id = world.dagster.launch_assets("flows", ["shown", table])
+    world.dagster.wait_for_status(run_id, Status.FAILURE)
+    claimed = text("SELECT ticket_id FROM gobblin.ticket_claim WHERE owner LIKE :owner")
+    with world.engine.connect() as connection:
+        own = TicketId(connection.execute(claimed, {"owner": f"%{run_id}"}).scalar_one())
+    assert world.await_end(own).details["state"] == "COMPLETE"
+    first, *others = world.find_runs(own)
+    assert (first, len(others)) == (run_id, 1)
+    assert (world.count_sequences("shown"), world.count_rows(table)) == (2, ROWS)
+    key = dg.AssetKey(["shown", table])
+    world.dagster.wait(
+        lambda: len(world.dagster.instance.fetch_materializations(key, limit=9).records) == 2, "Dagster knows of both"
+    )

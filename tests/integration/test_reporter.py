@@ -380,9 +380,10 @@ def test_a_command_that_died_is_a_run_that_failed(commands: ToldCommands, instan
     commands.report(instance)
     assert instance.get_runs_count() == 0
     now = dt.datetime.now(dt.UTC)
-    cursor = report_dead_runs(instance, commands.stores, JobName("shop"), None, now, idle_s_max=60)
+    lapsed = commands.stores.runs.list_lapsed(JobName("shop"), limit=50)
+    seen = report_dead_runs(instance, commands.stores, lapsed, {}, now, idle_s_max=60)
     later = now + dt.timedelta(seconds=61)
-    report_dead_runs(instance, commands.stores, JobName("shop"), cursor, later, idle_s_max=60)
+    report_dead_runs(instance, commands.stores, lapsed, seen, later, idle_s_max=60)
     commands.report(instance)
     (record,) = instance.get_run_records()
     assert (record.dagster_run.run_id, record.dagster_run.status) == (str(run_id), dg.DagsterRunStatus.FAILURE)

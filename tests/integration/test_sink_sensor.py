@@ -141,9 +141,10 @@ class TestWorkers:
 
 
 class TestDeadWorkers:
-    def look(self, sink: SinkInDagster, world: SinkWorld, cursor: str | None, seconds: float) -> str:
+    def look(self, sink: SinkInDagster, world: SinkWorld, seen: dict[str, float], seconds: float) -> dict[str, float]:
         moment = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
-        return report_dead_runs(sink.instance, world.stores, NAME, cursor, moment, idle_s_max=300)
+        lapsed = world.stores.runs.list_lapsed(NAME, limit=50)
+        return report_dead_runs(sink.instance, world.stores, lapsed, seen, moment, idle_s_max=300)
 
     def test_one_without_lanes_lives_as_long_as_it_says_so(self, sink: SinkInDagster) -> None:
         sink.options = {"sink": {"workers": 1}}
@@ -151,7 +152,7 @@ class TestDeadWorkers:
         (request,) = ask(sink)
         run = launch(sink, request, dg.DagsterRunStatus.STARTED)
         join(world, dagster_run_id=run.run_id)
-        cursor = self.look(sink, world, None, 0)
+        cursor = self.look(sink, world, {}, 0)
         cursor = self.look(sink, world, cursor, 10_000)
         assert sink.status_of(run) is dg.DagsterRunStatus.STARTED
 

@@ -186,11 +186,11 @@ class SimRunStore:
                 db.runs.drop(run_id)
         return len(old)
 
-    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+    def list_working(self, job: JobName | None, dagster_run_ids: Collection[str]) -> Collection[str]:
         return {
             row.dagster_run_id
             for row in self._db.runs.values()
-            if (row.job, row.state) == (job, WorkingState.RUNNING) and row.dagster_run_id in dagster_run_ids
+            if job in (None, row.job) and row.state is WorkingState.RUNNING and row.dagster_run_id in dagster_run_ids
         }
 
     def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:
@@ -206,7 +206,8 @@ class SimRunStore:
                 and row.started_at > db.now_s - _LAPSED_WITHIN_S
                 and not any(is_live(db, lease) for lease in held)
             ):
-                found.append(LapsedRun(row.run_id, row.dagster_run_id, row.owner, was_ended or bool(held)))
+                ran_out = was_ended or bool(held)
+                found.append(LapsedRun(row.run_id, row.dagster_run_id, row.owner, ran_out, row.job, is_command=False))
         return found[:limit]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from gobblin_assets.dagster.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance
 from gobblin_assets.db.embedded import EmbeddedServer
@@ -48,10 +48,14 @@ class DagsterExecutor:
 
     service: RunningService
     dagster: DagsterProcess
-    stores: Stores
+    engine: Engine
     source: Database
     folder: Path
     lake: Path
+
+    @property
+    def stores(self) -> Stores:
+        return open_stores(self.engine)
 
     def make_table(self, name: str, rows: int = ROWS) -> str:
         with self.source.connect() as connection:
@@ -132,11 +136,8 @@ class DagsterExecutor:
             "SELECT count(*) FROM gobblin.commit_sequence JOIN gobblin.dataset USING (dataset_id)"
             " WHERE job = :job AND state = 'DONE'"
         )
-        engine = open_external(self.service.environment["GOBBLIN_DATABASE_URL"])
-        with engine.connect() as connection:
-            found = int(connection.execute(query, {"job": job}).scalar_one())
-        engine.dispose()
-        return found
+        with self.engine.connect() as connection:
+            return int(connection.execute(query, {"job": job}).scalar_one())
 
 
 @contextmanager
@@ -190,4 +191,4 @@ def run_dagster_executor(server: EmbeddedServer, pool: DatabasePool) -> Iterator
         own = folder / "service"
         own.mkdir()
         service = stack.enter_context(run_service(own, url, "--no-auth", topology=topology, pack={}))
-        yield DagsterExecutor(service, dagster, open_stores(engine), source, folder, lake)
+        yield DagsterExecutor(service, dagster, engine, source, folder, lake)

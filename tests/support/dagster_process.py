@@ -74,7 +74,9 @@ class DagsterProcess:
         assert "errors" not in answer, answer["errors"]
         return dict(answer["data"])
 
-    def launch_job(self, location: str, job: str, tags: dict[str, str], run_config: object = None) -> str:
+    def launch_job(
+        self, location: str, job: str, tags: dict[str, str], run_config: object = None, **selected: object
+    ) -> str:
         """Launch through the run queue and the launcher, like the UI's button; returns the run's id."""
         answer = self.ask(
             """mutation ($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
@@ -84,12 +86,17 @@ class DagsterProcess:
                     "repositoryLocationName": location,
                     "repositoryName": "__repository__",
                     "pipelineName": job,
+                    **selected,
                 },
                 "runConfigData": run_config or {},
                 "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
             },
         )
         return str(answer["launchPipelineExecution"]["run"]["runId"])
+
+    def launch_assets(self, location: str, *keys: Sequence[str]) -> str:
+        """As the page of an asset does; returns the run's id."""
+        return self.launch_job(location, "__ASSET_JOB", {}, assetSelection=[{"path": list(key)} for key in keys])
 
     def terminate(self, run_id: str) -> None:
         """As the UI's button does."""

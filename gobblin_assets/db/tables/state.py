@@ -107,6 +107,12 @@ run = Table(
         name="state",
     ),
     Index(None, "job", "started_at"),
+    # Of all jobs: those that work, and those that were ended by who took their leases.
+    Index(
+        "run_unfinished",
+        "started_at",
+        postgresql_where=text("state = 'RUNNING' OR state = 'FAILED' AND figures IS NULL"),
+    ),
     Index("run_unreported", "job", "started_at", postgresql_where=text("asked IS NOT NULL AND reported_at IS NULL")),
 )
 

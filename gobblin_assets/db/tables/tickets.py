@@ -50,6 +50,12 @@ job_ticket = Table(
     # Answers are forgotten by their age.
     Index("job_ticket_probe", "ended_at", postgresql_where=text("verb = 'PROBE'")),
     Index("job_ticket_open", "executor", "sent_at", "ticket_id", postgresql_where=text("ended_at IS NULL")),
+    # The last ticket of each job, of those that are not forgotten.
+    Index(
+        "job_ticket_job",
+        *("job", text("coalesce(json_typeof(body) = 'null', false)"), "sent_at", "ticket_id"),
+        postgresql_where=text("job IS NOT NULL"),
+    ),
 )
 
 ticket_claim = Table(

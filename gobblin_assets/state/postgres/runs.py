@@ -42,6 +42,7 @@ _END_RUN = text("""
 # ended by the taker of its lease.
 _LIST_LAPSED = text("""
     SELECT r.run_id, coalesce(r.dagster_run_id, CAST(r.run_id AS text)) AS dagster_run_id, r.owner,
+           r.job, r.asked IS NOT NULL AS is_command,
            r.state = 'FAILED'
                OR EXISTS (SELECT FROM gobblin.lease l WHERE l.run_id = r.run_id AND l.owner IS NOT NULL) AS ran_out
       FROM gobblin.run r
@@ -85,7 +86,8 @@ _DROP_RUNS = text("DELETE FROM gobblin.run WHERE run_id = ANY (CAST(:run_ids AS 
 
 _LIST_WORKING = text("""
     SELECT dagster_run_id FROM gobblin.run
-     WHERE job = :job AND state = 'RUNNING' AND dagster_run_id = ANY (CAST(:ids AS text[]))
+     WHERE (CAST(:job AS text) IS NULL OR job = :job) AND state = 'RUNNING'
+       AND dagster_run_id = ANY (CAST(:ids AS text[]))
 """)
 
 
@@ -140,7 +142,7 @@ class PostgresRunStore:
 
         return transact(self._engine, "forget runs", body)
 
-    def list_working(self, job: JobName, dagster_run_ids: Collection[str]) -> Collection[str]:
+    def list_working(self, job: JobName | None, dagster_run_ids: Collection[str]) -> Collection[str]:
         arguments = {"job": job, "ids": list(dagster_run_ids)}
         return set(
             transact(self._engine, "list working runs", lambda c: c.execute(_LIST_WORKING, arguments).scalars().all())
@@ -149,4 +151,7 @@ class PostgresRunStore:
     def list_lapsed(self, job: JobName | None, *, limit: int) -> Sequence[LapsedRun]:
         arguments = {"job": job, "limit": limit}
         rows = transact(self._engine, "list lapsed runs", lambda c: c.execute(_LIST_LAPSED, arguments).all())
-        return [LapsedRun(RunId(row.run_id), row.dagster_run_id, row.owner, row.ran_out) for row in rows]
+        return [
+            LapsedRun(RunId(row.run_id), row.dagster_run_id, row.owner, row.ran_out, JobName(row.job), row.is_command)
+            for row in rows
+        ]

@@ -19,6 +19,7 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import (
+    JobTicket,
     LogId,
     SentTicket,
     TicketId,
@@ -29,6 +30,7 @@ from gobblin_assets.model.job_ticket import (
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.postgres import waiting_tickets
+from gobblin_assets.state.postgres.ticket_jobs import list_last_tickets, load_ticket_jobs
 from gobblin_assets.state.tickets import (
     LONG_LIFE_S,
     PASSING,
@@ -39,6 +41,7 @@ from gobblin_assets.state.tickets import (
     Claim,
     FoundProbe,
     HeldClaim,
+    LastTicket,
     OpenTicket,
     TicketOutput,
     TicketReport,
@@ -287,6 +290,15 @@ class PostgresTicketStore:
     def send(self, sent: SentTicket) -> None:
         self._do("send a ticket", lambda c: put_ticket(c, sent), committed=Failpoint.TICKET_SENT)
 
+    def send_claimed(self, sent: SentTicket, owner: str, *, ttl_s: float) -> Claim | None:
+        claim_id, report_id = uuid.uuid4(), uuid.uuid4()
+
+        def body(connection: Connection) -> Claim | None:
+            put_ticket(connection, sent)
+            return _claim(connection, sent.ticket_id, claim_id, report_id, owner, ttl_s)
+
+        return self._do("send a ticket and claim it", body, committed=Failpoint.TICKET_CLAIMED)
+
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
         arguments = {"executor": executor, "limit": limit, **pauses}
@@ -303,25 +315,11 @@ class PostgresTicketStore:
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
-        counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
-
-        def body(connection: Connection) -> Claim | None:
-            ticket = _lock(connection, ticket_id)
-            last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
-            if last is not None and last.claim_id == claim_id:
-                return Claim(ticket_id, last.attempt)
-            if ticket.ended_as is not None or (last is not None and last.is_live):
-                return None
-            if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
-                return None
-            _find_log_id(connection)
-            made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
-            arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
-            connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
-            _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
-            return made
-
-        return self._do("claim a ticket", body, committed=Failpoint.TICKET_CLAIMED)
+        return self._do(
+            "claim a ticket",
+            lambda c: _claim(c, ticket_id, claim_id, report_id, owner, ttl_s),
+            committed=Failpoint.TICKET_CLAIMED,
+        )
 
     def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:
         arguments = {
@@ -500,6 +498,12 @@ class PostgresTicketStore:
         rows = self._do("read what processes said", lambda c: c.execute(_OUTPUTS, arguments).all())
         return [TicketOutput(row.attempt, row.lines, row.updated_at) for row in rows]
 
+    def list_last_tickets(self) -> Mapping[JobName, LastTicket | None]:
+        return self._do("list the last tickets", list_last_tickets)
+
+    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
+        return self._do("load the jobs of tickets", lambda c: load_ticket_jobs(c, ticket_ids))
+
     def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         return transact(self._engine, name, body, committed=committed, tries=self._tries)
 
@@ -546,6 +550,26 @@ def _find_log_id(connection: Connection) -> LogId:
 def _report_of(row: Row[Any]) -> TicketReport:
     kind = TicketReportKind(row.kind)
     return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
+
+
+def _claim(
+    connection: Connection, ticket_id: TicketId, claim_id: uuid.UUID, report_id: uuid.UUID, owner: str, ttl_s: float
+) -> Claim | None:
+    counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
+    ticket = _lock(connection, ticket_id)
+    last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
+    if last is not None and last.claim_id == claim_id:
+        return Claim(ticket_id, last.attempt)
+    if ticket.ended_as is not None or (last is not None and last.is_live):
+        return None
+    if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
+        return None
+    _find_log_id(connection)
+    made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
+    arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
+    connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
+    _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
+    return made
 
 
 def _require_room(connection: Connection, sent: SentTicket) -> None:
