@@ -1,6 +1,7 @@
 """Dagster in a process of its own, with its daemon and its web server; and its instance, as this process sees it."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -58,6 +59,22 @@ class DagsterProcess:
         psutil.wait_procs(processes, timeout=30)
         self._process.wait(30)
         self._process = None
+
+    def interrupt(self) -> None:
+        """Stop it as Ctrl-C at a terminal does: each of its processes gets the signal."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGINT)
+        self._process.wait(WAIT_S_MAX)
+        self._process = None
+
+    def terminate_dev(self) -> "subprocess.Popen[bytes]":
+        """Ask its first process alone to end, and wait until the web server is gone. Gives that process."""
+        process = self._process
+        assert process is not None
+        process.terminate()
+        self.wait(lambda: not self._answers(), "the web server is gone")
+        self._process = None
+        return process
 
     def close(self) -> None:
         self.kill_all()
