@@ -29,7 +29,7 @@ EXECUTOR_VARIABLE: Final = "GOBBLIN_EXECUTOR"
 PACK_VARIABLE: Final = "GOBBLIN_PACK_MAX"
 
 
-def read_executor(environment: Mapping[str, str]) -> str:
+def read_executor_name(environment: Mapping[str, str]) -> str:
     """The executor's name. RejectedError if none is given."""
     executor = environment.get(EXECUTOR_VARIABLE)
     if not executor:
@@ -41,7 +41,7 @@ def read_executor(environment: Mapping[str, str]) -> str:
 
 def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
     """The jobs and sensors of one executor, with their resources. RejectedError if none is named."""
-    executor = read_executor(environment)
+    executor = read_executor_name(environment)
     return dg.Definitions(
         jobs=[build_tickets_job(), build_ticket_recovery_job()],
         sensors=[
