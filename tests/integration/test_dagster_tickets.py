@@ -156,3 +156,24 @@ def test_an_asset_of_flows_is_materialized_by_a_ticket_of_its_own_which_goes_on_
     world.dagster.wait(
         lambda: len(world.dagster.instance.fetch_materializations(key, limit=9).records) == 2, "Dagster knows of both"
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("end", ["DRAINED", "DIED"])
+def test_what_was_under_way_when_all_of_dagster_ended_goes_on_with_the_next(world: DagsterExecutor, end: str) -> None:
+    """By Ctrl-C, or by a power cut: then nobody says that the attempt is over, and its claim runs out."""
+    name = f"left_{end.lower()}"
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    ticket_id = world.send(name, world.make_table(name))
+    world.dagster.wait((world.folder / "obeyed").exists, "the ticket is begun")
+    (first,) = world.find_runs(ticket_id)
+    if end == "DRAINED":
+        world.dagster.interrupt()
+    else:
+        world.dagster.kill_all()
+    ended = [each.details["state"] for each in world.list_reports(ticket_id) if each.kind == "ended"]
+    assert ended == (["DRAINED"] if end == "DRAINED" else [])
+    world.dagster.start()
+    assert world.await_end(ticket_id).details["state"] == "COMPLETE"
+    assert (len(world.find_runs(ticket_id)), world.count_rows(f"public.{name}")) == (2, ROWS)
+    world.dagster.wait_for_status(first, Status.FAILURE)

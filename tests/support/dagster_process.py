@@ -1,6 +1,7 @@
 """Dagster in a process of its own, with its daemon and its web server; and its instance, as this process sees it."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -58,6 +59,13 @@ class DagsterProcess:
                 process.send_signal(signal_number)
         psutil.wait_procs(processes, timeout=30)
         self._process.wait(30)
+        self._process = None
+
+    def interrupt(self) -> None:
+        """Stop it as Ctrl-C at a terminal does: each of its processes gets the signal."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGINT)
+        self._process.wait(WAIT_S_MAX)
         self._process = None
 
     def close(self) -> None:
