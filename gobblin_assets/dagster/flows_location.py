@@ -34,7 +34,7 @@ from gobblin_assets.dagster.outcomes import decide_error
 from gobblin_assets.dagster.partitions import find_run_range
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.dagster.run_config import GobblinRunConfig, decide_run_mode
-from gobblin_assets.dagster.runner_location import read_executor
+from gobblin_assets.dagster.runner_location import read_executor_name
 from gobblin_assets.dagster.ticket_layouts import TicketLayouts
 from gobblin_assets.dagster.ticket_runs import TicketsRun
 from gobblin_assets.errors import GobblinError
@@ -115,7 +115,7 @@ def choose_flows(tickets: TicketStore, *, assets_max: int = ASSETS_MAX) -> Mappi
 
 def build_flows_definitions(flows: FoundFlows, environment: Mapping[str, str]) -> dg.Definitions:
     """One op with all datasets of runs; those of workers, and the sources, are shown without it."""
-    executor = read_executor(environment)
+    executor = read_executor_name(environment)
     jobs = order_jobs(flows.jobs)
     specs = {job.name: _list_specs(job, hops) for job, hops in jobs}
     shown = [spec for job, _hops in jobs if job.ticket.shape is TicketShape.WORKER for spec in specs[job.name]]

@@ -31,7 +31,7 @@ EXECUTOR_VARIABLE: Final = "GOBBLIN_EXECUTOR"
 PACK_VARIABLE: Final = "GOBBLIN_PACK_MAX"
 
 
-def read_executor(environment: Mapping[str, str]) -> str:
+def read_executor_name(environment: Mapping[str, str]) -> str:
     """The executor's name. RejectedError if none is given."""
     executor = environment.get(EXECUTOR_VARIABLE)
     if not executor:
@@ -43,7 +43,7 @@ def read_executor(environment: Mapping[str, str]) -> str:
 
 def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
     """The jobs and sensors of one executor, with their resources. RejectedError if none is named."""
-    executor, workers = read_executor(environment), build_workers_job()
+    executor, workers = read_executor_name(environment), build_workers_job()
     return dg.Definitions(
         jobs=[build_tickets_job(), workers, build_ticket_recovery_job()],
         sensors=[

@@ -50,10 +50,15 @@ class TicketLayouts:
     clock_s: Callable[[], float] = time.monotonic
     _last: Mapping[JobName, LastTicket | None] = field(default_factory=dict)
     _made: dict[JobName, TicketLayout] = field(default_factory=dict)
+    _looked_at_s: float = -math.inf
 
-    def look(self, tickets: TicketStore) -> Mapping[JobName, LastTicket | None]:
-        """The jobs that there are now, each with its last ticket; None: all of its tickets are forgotten."""
-        self._last = tickets.list_last_tickets()
+    def look(self, tickets: TicketStore, *, every_s: float = 0.0) -> Mapping[JobName, LastTicket | None]:
+        """The jobs that there are now, each with its last ticket; None: all of its tickets are forgotten.
+
+        ``every_s``: so old the answer may be.
+        """
+        if self.clock_s() >= self._looked_at_s + every_s:
+            self._last, self._looked_at_s = tickets.list_last_tickets(), self.clock_s()
         return self._last
 
     def find(

@@ -333,7 +333,7 @@ def build_ticket_reporting_sensor() -> dg.SensorDefinition:
                 else ReportedJob(layout, build_gobblin_assets(layout), None, recovery)
             )
 
-        names = list(layouts.look(stores.tickets))
+        names = list(layouts.look(stores.tickets, every_s=INTERVAL_S))
         report_named(names, find, stores, context.instance, work_s_max=REPORT_S_MAX)
         return dg.SkipReason("What executors did is reported. No run is needed.")
 

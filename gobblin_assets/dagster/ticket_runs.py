@@ -81,6 +81,14 @@ def find_owner_run(owner: str) -> str | None:
     return owner.partition(_OWNER_RUN)[2] or None
 
 
+def say_claimed(context: dg.OpExecutionContext, ticket_id: TicketId, claim: Claim | None) -> None:
+    """Log whether this run has the ticket."""
+    if claim is None:
+        context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", ticket_id)
+    else:
+        context.log.info("Ticket %s: attempt %d begins.", ticket_id, claim.attempt)
+
+
 @contextmanager
 def keeping_claim(
     context: dg.OpExecutionContext, claim: Claim, interruption: Interruption
@@ -136,10 +144,9 @@ class TicketsRun:
             claim = self._stores.tickets.send_claimed(ticket, owner, ttl_s=CLAIM_TTL_S)
         else:
             claim = self._stores.tickets.claim(ticket_id, owner, ttl_s=CLAIM_TTL_S)
+        say_claimed(self.context, ticket_id, claim)
         if claim is None:
-            self.context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", ticket_id)
             return None
-        self.context.log.info("Ticket %s: attempt %d begins.", ticket_id, claim.attempt)
         interruption = Interruption()
         with keeping_claim(self.context, claim, interruption) as (keeper, say):
             try:

@@ -15,7 +15,7 @@ from uuid import UUID
 import dagster as dg
 
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
-from gobblin_assets.dagster.ticket_runs import INTERRUPTED, OwnHost, describe_owner, keeping_claim
+from gobblin_assets.dagster.ticket_runs import INTERRUPTED, OwnHost, describe_owner, keeping_claim, say_claimed
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
 from gobblin_assets.model.job_ticket import TicketId
@@ -88,12 +88,11 @@ class WorkerRun:
         interrupts the run.
         """
         claim = self._stores.tickets.claim(self.ticket_id, describe_owner(self.context.run_id), ttl_s=CLAIM_TTL_S)
+        say_claimed(self.context, self.ticket_id, claim)
         if claim is None:
-            self.context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", self.ticket_id)
             return
         self._stores.worker_tickets.forget_drained(claim)
         self._end_at_s = time.monotonic() + self._find_life_s()
-        self.context.log.info("Ticket %s: attempt %d begins.", self.ticket_id, claim.attempt)
         try:
             end = self._attempt(claim)
         finally:

@@ -25,6 +25,8 @@ from tests.support.ticket_shop import TicketShop, ticket_shop
 
 __all__ = ["ticket_shop"]
 
+pytestmark = pytest.mark.turns(of=3)
+
 MONTHS = ["2024-01-01", "2024-02-01", "2024-03-01"]
 ORDERS, CUSTOMERS = dg.AssetKey(["shop", "public.orders"]), dg.AssetKey(["shop", "public.customers"])
 
@@ -65,6 +67,7 @@ def partitions_of(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str | 
     return [each.asset_materialization.partition for each in records if each.asset_materialization is not None]
 
 
+@pytest.mark.every_run
 def test_a_backfill_of_three_partitions_is_one_ticket_of_its_own_and_publishes_them_once(
     ticket_shop: TicketShop, variables: Mapping[str, str], instance: dg.DagsterInstance
 ) -> None:

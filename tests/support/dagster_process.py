@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,17 @@ class DagsterProcess:
     def launch_assets(self, location: str, *keys: Sequence[str]) -> str:
         """As the page of an asset does; returns the run's id."""
         return self.launch_job(location, "__ASSET_JOB", {}, assetSelection=[{"path": list(key)} for key in keys])
+
+    def reload(self, location: str) -> None:
+        """As the UI's button does. Whether it is loaded again, is seen by what it has."""
+        query = "mutation ($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename } }"
+        with suppress(TimeoutError):
+            self.ask(query, name=location)
+
+    def has_asset(self, *key: str) -> bool:
+        """Whether some code location has the asset."""
+        query = "query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { __typename } }"
+        return bool(self.ask(query, key={"path": list(key)})["assetNodeOrError"]["__typename"] == "AssetNode")
 
     def terminate(self, run_id: str) -> None:
         """As the UI's button does."""
