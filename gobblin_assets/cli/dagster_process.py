@@ -10,40 +10,57 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gobblin_assets.cli.answering import answer_beside
+from gobblin_assets.cli.executor_wires import list_wire_words, read_wire_choice, wire_options
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.reporting import report_what_waits
 from gobblin_assets.dagster.daemon_lock import hold_daemon_lock
 from gobblin_assets.dagster.instance import URL_VARIABLE, prepare_instance
-from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
+from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE, PACK_VARIABLE
+from gobblin_assets.dagster.ticket_sensors import PACK_MAX_DEFAULT
 from gobblin_assets.db.supervision import supervise
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.job_ticket import require_executor_name
 from gobblin_assets.settings import make_home, read_settings
 from gobblin_assets.spec.job_files import JOBS_VARIABLE, describe_missing_files, list_job_files, read_job_files
 
+_PACK_MAX = 1_000
 _LOCATION = "gobblin_assets.definitions"
 _RUNNER_LOCATION = "gobblin_assets.dagster.runner_location"
+_FLOWS_LOCATION = "gobblin_assets.dagster.flows_location"
 _WORKSPACE = "executor_workspace.yaml"
 _JOB_FILES = "job files"
 
 
 @click.command(context_settings={"ignore_unknown_options": True}, epilog=example("dagster dev -p 3000"))
 @click.option("--executor", help="Run the tickets that services send to the executor of this name.")
+@click.option(
+    "--pack-max",
+    type=click.IntRange(1, _PACK_MAX),
+    envvar=PACK_VARIABLE,
+    default=PACK_MAX_DEFAULT,
+    show_default=True,
+    help="With --executor: so many small tickets share a run.",
+)
+@wire_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def dagster(executor: str | None, arguments: Sequence[str]) -> None:
+def dagster(executor: str | None, pack_max: int, arguments: Sequence[str], **wires: Any) -> None:
     """Run `dagster` on the instance of GOBBLIN_HOME, made if missing: gobblin-assets dagster dev -p 3000.
 
     `dev` shows the jobs that GOBBLIN_JOBS names, unless an option or a file of the working directory says what to load.
     With --executor it also has the code location that runs a service's tickets, and runs `dev` if nothing else is said.
     """
-    arguments = [*arguments]
+    arguments, wired = [*arguments], read_wire_choice(wires)
+    if executor is None and list_wire_words(wired):
+        raise RejectedError("is for an executor", field="--executor", hint="Name it.")
     if executor is not None:
         os.environ[EXECUTOR_VARIABLE] = require_executor_name(executor, field="--executor")
+        os.environ[PACK_VARIABLE] = str(pack_max)
         arguments = arguments or ["dev"]
     if arguments[:1] == ["dev"]:
         if executor is not None:
@@ -63,7 +80,7 @@ def dagster(executor: str | None, arguments: Sequence[str]) -> None:
     if settings.database_url is None:
         supervise(settings.home, say)
     if executor is not None and _has_daemon(arguments):
-        answer_beside(executor, say)
+        answer_beside(executor, list_wire_words(wired), say)
     # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.
     sys.argv = ["dagster", *arguments]
     runpy.run_module("dagster", run_name="__main__", alter_sys=True)
@@ -75,7 +92,7 @@ def _has_job_files() -> bool:
 
 def _write_workspace(*, has_jobs: bool) -> Path:
     """The file that names the code locations of an executor to Dagster."""
-    named = {"runner": _RUNNER_LOCATION, **({"jobs": _LOCATION} if has_jobs else {})}
+    named = {"runner": _RUNNER_LOCATION, "flows": _FLOWS_LOCATION, **({"jobs": _LOCATION} if has_jobs else {})}
     locations = [{"python_module": {"module_name": module, "location_name": name}} for name, module in named.items()]
     path = read_settings().home / _WORKSPACE
     try:

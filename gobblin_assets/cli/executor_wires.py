@@ -94,6 +94,18 @@ def read_wire_choice(given: dict[str, Any]) -> WireChoice:
     return WireChoice(given["kafka"], given["rest"], **files)
 
 
+def list_wire_words(choice: WireChoice) -> list[str]:
+    """The options by which another command has the same wires."""
+    given = {
+        "--kafka": choice.kafka,
+        "--rest": choice.rest,
+        "--rest-certificate": choice.certificate,
+        "--rest-key": choice.key,
+        "--rest-client-ca": choice.client_ca,
+    }
+    return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+
+
 @contextmanager
 def _serve_kafka(connection: str, name: str, owner: str, stores: Stores) -> Iterator[None]:
     # Attempts need no client of Kafka's for this.

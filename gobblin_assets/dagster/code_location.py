@@ -77,7 +77,7 @@ def load_named_jobs(*, spark: GobblinSparkResource | None = None) -> dg.Definiti
     if not is_run():
         for said in refused:
             _LOG.error("Not loaded: %s", said)
-    return _share(resources, spark, built, [_build_sensor(refused)])
+    return _share(resources, spark, built, [build_not_loaded_sensor(refused)])
 
 
 def _share(
@@ -102,7 +102,7 @@ def _build_job(
     return build_job(layout, own_assets, discovered=discovered, discovery_path=path)
 
 
-def _build_sensor(refused: Sequence[str]) -> dg.SensorDefinition:
+def build_not_loaded_sensor(refused: Sequence[str]) -> dg.SensorDefinition:
     """Its description and its ticks say what is missing: Dagster shows no other text of a code location that loads."""
     said = "\n".join(f"- {line}" for line in refused)
 

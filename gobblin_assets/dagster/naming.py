@@ -157,6 +157,11 @@ def output_name_of(key: dg.AssetKey) -> str:
     return f"{readable}_{digest}" if readable else f"asset_{digest}"
 
 
+def group_name_of(name: str) -> str:
+    """A group for a name that may have other letters than Dagster takes."""
+    return _NOT_IN_NAMES.sub("_", name)
+
+
 def check_output_name_of(key: dg.AssetKey, check: str) -> str:
     return f"check_{check}_{output_name_of(key)}"
 

@@ -6,6 +6,7 @@ ticket.
 """
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +16,7 @@ from typing import Final
 from gobblin_assets.dagster.environment import find_database
 from gobblin_assets.dagster.layout import JobLayout, build_layout
 from gobblin_assets.dagster.naming import GobblinTranslator
-from gobblin_assets.errors import GobblinError
+from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.jobs.programs import program_of
 from gobblin_assets.model.job_ticket import JobTicket, TicketId
 from gobblin_assets.model.urn import JobName
@@ -49,14 +50,24 @@ class TicketLayouts:
     clock_s: Callable[[], float] = time.monotonic
     _last: Mapping[JobName, LastTicket | None] = field(default_factory=dict)
     _made: dict[JobName, TicketLayout] = field(default_factory=dict)
+    _looked_at_s: float = -math.inf
 
-    def look(self, tickets: TicketStore) -> Mapping[JobName, LastTicket | None]:
-        """The jobs that there are now, each with its last ticket; None: all of its tickets are forgotten."""
-        self._last = tickets.list_last_tickets()
+    def look(self, tickets: TicketStore, *, every_s: float = 0.0) -> Mapping[JobName, LastTicket | None]:
+        """The jobs that there are now, each with its last ticket; None: all of its tickets are forgotten.
+
+        ``every_s``: so old the answer may be.
+        """
+        if self.clock_s() >= self._looked_at_s + every_s:
+            self._last, self._looked_at_s = tickets.list_last_tickets(), self.clock_s()
         return self._last
 
-    def find(self, tickets: TicketStore, names: Collection[JobName]) -> Mapping[JobName, TicketLayout]:
-        """Those of these jobs, of the last ``look``, that have a ticket."""
+    def find(
+        self, tickets: TicketStore, names: Collection[JobName], *, until_s: float = math.inf
+    ) -> Mapping[JobName, TicketLayout]:
+        """Those of these jobs, of the last ``look``, that have a ticket.
+
+        ``until_s``: by the clock; so long jobs may look for their datasets.
+        """
         last = {name: found.ticket_id for name in names if (found := self._last.get(name)) is not None}
         missing = {name: ticket_id for name, ticket_id in last.items() if not self._is_fresh(name, ticket_id)}
         wanted = list(missing.items())
@@ -64,7 +75,7 @@ class TicketLayouts:
             page = wanted[first : first + _LOADED_MAX]
             loaded = tickets.load_jobs([ticket_id for _name, ticket_id in page])
             for name, ticket_id in page:
-                self._made[name] = self._make(name, ticket_id, loaded.get(ticket_id))
+                self._made[name] = self._make(name, ticket_id, loaded.get(ticket_id), until_s)
         return {name: self._made[name] for name in last}
 
     def _is_fresh(self, name: JobName, ticket_id: TicketId) -> bool:
@@ -74,14 +85,11 @@ class TicketLayouts:
         finds = self.searches and made.layout is not None and made.layout.program.may_lack_datasets(made.layout.job)
         return not finds or self.clock_s() - made.made_at_s < SEARCHED_EVERY_S
 
-    def _make(self, name: JobName, ticket_id: TicketId, ticket: JobTicket | None) -> TicketLayout:
+    def _make(self, name: JobName, ticket_id: TicketId, ticket: JobTicket | None, until_s: float) -> TicketLayout:
         layout, refused = None, "its last ticket is of a later release"
-        known = self._made.get(name)
-        if ticket is not None and known is not None and known.ticket == ticket and not self.searches:
-            return TicketLayout(ticket_id, ticket, known.layout, known.refused, self.clock_s())
         if ticket is not None:
             try:
-                layout, refused = _build(parse_any_job(ticket.job), searches=self.searches), ""
+                layout, refused = self._build(parse_any_job(ticket.job), until_s), ""
             except GobblinError as error:
                 refused = str(error)
             except Exception as error:  # noqa: BLE001  a package's own kind of job; one job's fault is its own
@@ -89,11 +97,12 @@ class TicketLayouts:
                 refused = type(error).__name__
         return TicketLayout(ticket_id, ticket, layout, refused, self.clock_s())
 
-
-def _build(job: JobOptions, *, searches: bool) -> JobLayout:
-    program = program_of(job)
-    datasets = program.declare_datasets(job, program.find_discovered(job), searches=searches)
-    return build_layout(job, datasets, GobblinTranslator(), database=find_database(job, os.environ))
+    def _build(self, job: JobOptions, until_s: float) -> JobLayout:
+        program = program_of(job)
+        if program.may_lack_datasets(job) and self.clock_s() > until_s:
+            raise RetryableError("there was no time to look for its datasets")
+        datasets = program.declare_datasets(job, program.find_discovered(job), searches=self.searches)
+        return build_layout(job, datasets, GobblinTranslator(), database=find_database(job, os.environ))
 
 
 def find_lack(layout: JobLayout, environment: Mapping[str, str]) -> str | None:

@@ -168,23 +168,21 @@ def decide_recoveries(
     return [*pages, *alone], kept
 
 
-def build_ticket_recovery_sensor(
-    run_jobs: Collection[str] = (), *, interval_s: int = INTERVAL_S
-) -> dg.SensorDefinition:
-    """Running unless it is stopped. ``run_jobs``: the names of Dagster's jobs whose runs work on tickets."""
+def build_ticket_recovery_sensor() -> dg.SensorDefinition:
+    """Running unless it is stopped."""
     layouts, recovery = TicketLayouts(), build_ticket_recovery_job()
 
     @dg.sensor(
         name=TICKETS_RECOVERY_SENSOR,
         job_name=TICKETS_RECOVERY_JOB,
-        minimum_interval_seconds=interval_s,
+        minimum_interval_seconds=INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={STORES_KEY},
         description="Finishes publications of jobs that came as tickets, and whose runs died.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         stores: Stores = getattr(context.resources, STORES_KEY)
-        return _Tick(context.instance, stores, layouts, recovery, run_jobs, context.log.warning).look(context.cursor)
+        return _Tick(context.instance, stores, layouts, recovery, context.log.warning).look(context.cursor)
 
     return look
 
@@ -195,7 +193,6 @@ class _Tick:
     stores: Stores
     layouts: TicketLayouts
     recovery: dg.JobDefinition
-    run_jobs: Collection[str]
     warn: Callable[[str], None]
     _names: Collection[JobName] = ()
     _said: list[str] = field(default_factory=list)
@@ -265,7 +262,7 @@ class _Tick:
             idle |= report_dead_runs(self.instance, self.stores, lapsed, seen, now, idle_s_max=wait_s + IDLE_MARGIN_S)
         lost = report_lost_runs(
             self.instance,
-            {*self.run_jobs, TICKETS_RECOVERY_JOB},
+            [TICKETS_RECOVERY_JOB],
             lambda key: key.path[0] in self._names,
             partial(self.stores.runs.list_working, None),
             now,
@@ -336,7 +333,7 @@ def build_ticket_reporting_sensor() -> dg.SensorDefinition:
                 else ReportedJob(layout, build_gobblin_assets(layout), None, recovery)
             )
 
-        names = list(layouts.look(stores.tickets))
+        names = list(layouts.look(stores.tickets, every_s=INTERVAL_S))
         report_named(names, find, stores, context.instance, work_s_max=REPORT_S_MAX)
         return dg.SkipReason("What executors did is reported. No run is needed.")
 

@@ -22,7 +22,7 @@ from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.errors import FencedError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
-from gobblin_assets.model.job_ticket import TicketId
+from gobblin_assets.model.job_ticket import SentTicket, TicketId
 from gobblin_assets.run.run_values import DatasetReport, RunReport, RunRequest
 from gobblin_assets.run.runner import owner_text
 from gobblin_assets.run.stores import Stores
@@ -81,6 +81,14 @@ def find_owner_run(owner: str) -> str | None:
     return owner.partition(_OWNER_RUN)[2] or None
 
 
+def say_claimed(context: dg.OpExecutionContext, ticket_id: TicketId, claim: Claim | None) -> None:
+    """Log whether this run has the ticket."""
+    if claim is None:
+        context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", ticket_id)
+    else:
+        context.log.info("Ticket %s: attempt %d begins.", ticket_id, claim.attempt)
+
+
 @contextmanager
 def keeping_claim(
     context: dg.OpExecutionContext, claim: Claim, interruption: Interruption
@@ -107,35 +115,38 @@ class TicketsRun:
     context: dg.OpExecutionContext
     _ends: dict[TicketId, AttemptEnd] = field(default_factory=dict)
 
-    def run(self, ticket_ids: Sequence[TicketId]) -> None:
-        """Run each ticket that can be claimed.
+    def run(self, tickets: Sequence[TicketId | SentTicket]) -> None:
+        """Run each ticket that can be claimed. A SentTicket is put into the log when its turn comes.
 
         Raises Failure if some failed, behind the others; DagsterExecutionInterruptedError ends the run as CANCELED if
         all were cancelled or the run was terminated, and as FAILURE if it drains.
         """
-        for place, ticket_id in enumerate(ticket_ids):
+        for place, ticket in enumerate(tickets):
+            ticket_id = ticket.ticket_id if isinstance(ticket, SentTicket) else ticket
             try:
-                end = self._take(ticket_id)
+                end = self._take(ticket_id, ticket)
             except INTERRUPTED:
-                self._stop(ticket_ids[place + 1 :])
+                self._stop([each for each in tickets[place + 1 :] if not isinstance(each, SentTicket)])
                 raise
             if end is not None:
                 self._ends[ticket_id] = end
         failed = [str(each) for each, end in self._ends.items() if end is AttemptEnd.FAILED]
         if failed:
             raise dg.Failure(f"{len(failed)} of {len(self._ends)} tickets failed: {', '.join(failed)}")
-        if len(self._ends) == len(ticket_ids) and set(self._ends.values()) == {AttemptEnd.CANCELLED}:
+        if len(self._ends) == len(tickets) and set(self._ends.values()) == {AttemptEnd.CANCELLED}:
             self.context.instance.report_run_canceling(self.context.run, "The service cancelled what this run is for.")
             raise dg.DagsterExecutionInterruptedError
 
-    def _take(self, ticket_id: TicketId) -> AttemptEnd | None:
+    def _take(self, ticket_id: TicketId, ticket: TicketId | SentTicket) -> AttemptEnd | None:
         """The end of the attempt; None: there was none, or another attempt followed it."""
         owner = describe_owner(self.context.run_id)
-        claim = self._stores.tickets.claim(ticket_id, owner, ttl_s=CLAIM_TTL_S)
+        if isinstance(ticket, SentTicket):
+            claim = self._stores.tickets.send_claimed(ticket, owner, ttl_s=CLAIM_TTL_S)
+        else:
+            claim = self._stores.tickets.claim(ticket_id, owner, ttl_s=CLAIM_TTL_S)
+        say_claimed(self.context, ticket_id, claim)
         if claim is None:
-            self.context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", ticket_id)
             return None
-        self.context.log.info("Ticket %s: attempt %d begins.", ticket_id, claim.attempt)
         interruption = Interruption()
         with keeping_claim(self.context, claim, interruption) as (keeper, say):
             try:

@@ -17,18 +17,17 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
-from urllib.parse import unquote
 from uuid import UUID
 
 import dagster as dg
 
 from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
-from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
+from gobblin_assets.dagster.worker_slots import find_workers_max
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
-from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
+from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb, names_of_job_uri
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim, OpenTicket, WaitingTicket
 from gobblin_assets.tickets.heartbeats import describe_executor
@@ -66,7 +65,7 @@ class Pack:
         return self.tickets[0]
 
 
-def build_job_monitor(executor: str, *, pack_max: int = PACK_MAX_DEFAULT) -> dg.SensorDefinition:
+def build_job_monitor(executor: str, *, pack_max: int) -> dg.SensorDefinition:
     """The sensor over the inbox of the executor of this name, running unless it is stopped."""
 
     @dg.sensor(
@@ -173,7 +172,7 @@ class MonitorTick:
         return requests
 
     def _make_request(self, pack: Pack, number: int) -> dg.RunRequest:
-        _, group, flow, _job = map(unquote, pack.waiting.uri.split("/", 3))
+        group, flow, _job = names_of_job_uri(pack.waiting.uri)
         tags = {
             TICKET_TAG: str(pack.first),
             EXECUTOR_TAG: self.executor,
@@ -220,16 +219,13 @@ class MonitorTick:
 
 def describe_instance(executor: str, pack_max: int, instance: dg.DagsterInstance, stores: Stores) -> ExecutorHeartbeat:
     """The heartbeat of an executor that is this instance of Dagster."""
-    queue = instance.get_concurrency_config().run_queue_config
-    limits = [] if queue is None else queue.tag_concurrency_limits
-    workers = [each["limit"] for each in limits if each["key"] == SINK_TAG and "value" not in each]
     home = hashlib.sha256(instance.root_directory.encode()).hexdigest()[:_DIGEST_DIGITS]
     owner, log_id = f"{socket.gethostname()}:dagster:{home}", stores.tickets.find_log_id()
     now_s = time.time()
     return replace(
         describe_executor(executor, owner, log_id, find_slots(instance), os.environ),
         technology="dagster",
-        workers_max=min(workers, default=None),
+        workers_max=find_workers_max(instance),
         pack_max=pack_max,
         daemons={name: max(0.0, now_s - each.timestamp) for name, each in instance.get_daemon_heartbeats().items()},
     )

@@ -81,9 +81,7 @@ class SinkTelling:
     ) -> list[str]:
         """Tell of as many sinks as the time of a tick is enough for, and change their cursors. Returns what failed."""
         until_s = time.monotonic() + TELLING_S_MAX
-        tickets = stores.worker_tickets.load_jobs(
-            [sink.ticket for sink in sinks.values() if sink.ticket not in self._layouts]
-        )
+        tickets = stores.tickets.load_jobs([sink.ticket for sink in sinks.values() if sink.ticket not in self._layouts])
         self._forget({sink.ticket for sink in sinks.values()}, sinks)
         failures = []
         for job, sink in sorted(sinks.items(), key=lambda each: self._told_at_s.get(each[0], 0.0)):

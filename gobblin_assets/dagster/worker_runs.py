@@ -15,7 +15,7 @@ from uuid import UUID
 import dagster as dg
 
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
-from gobblin_assets.dagster.ticket_runs import INTERRUPTED, OwnHost, describe_owner, keeping_claim
+from gobblin_assets.dagster.ticket_runs import INTERRUPTED, OwnHost, describe_owner, keeping_claim, say_claimed
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
 from gobblin_assets.model.job_ticket import TicketId
@@ -88,11 +88,11 @@ class WorkerRun:
         interrupts the run.
         """
         claim = self._stores.tickets.claim(self.ticket_id, describe_owner(self.context.run_id), ttl_s=CLAIM_TTL_S)
+        say_claimed(self.context, self.ticket_id, claim)
         if claim is None:
-            self.context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", self.ticket_id)
             return
+        self._stores.worker_tickets.forget_drained(claim)
         self._end_at_s = time.monotonic() + self._find_life_s()
-        self.context.log.info("Ticket %s: attempt %d begins.", self.ticket_id, claim.attempt)
         try:
             end = self._attempt(claim)
         finally:
@@ -119,7 +119,8 @@ class WorkerRun:
                 return None
             except INTERRUPTED:
                 with hold_signals():
-                    return report_interrupted(claim, self._stores, self._name_end())
+                    end = self._name_end()
+                    return report_interrupted(claim, self._stores, end, self._explain(end))
 
     def _hear_signal(self, _line: str) -> None:
         """Inside the signal's handler: nothing is said, and nobody is asked."""
@@ -132,6 +133,11 @@ class WorkerRun:
         is_cancelled = end is AttemptEnd.DRAINED and self._stores.tickets.list_cancels(self.ticket_id)
         return AttemptEnd.CANCELLED if is_cancelled else end
 
+    def _explain(self, end: AttemptEnd) -> str:
+        if end is not AttemptEnd.DRAINED:
+            return ""
+        return "its run was terminated in Dagster" if self._is_terminated else "the time of its run was over"
+
     def _find_end(self) -> AttemptEnd | None:
         """The end that the time or the log asks for; that of a cancelled ticket is the keeper's."""
         if self._stores.worker_tickets.is_replaced(self.ticket_id):
@@ -139,7 +145,7 @@ class WorkerRun:
         return AttemptEnd.DRAINED if time.monotonic() >= self._end_at_s else None
 
     def _find_life_s(self) -> float:
-        ticket = self._stores.worker_tickets.load_jobs([self.ticket_id]).get(self.ticket_id)
+        ticket = self._stores.tickets.load_jobs([self.ticket_id]).get(self.ticket_id)
         try:
             return SinkSpec().worker_s if ticket is None else parse_job(ticket.job).sink.worker_s
         except GobblinError:

@@ -1,8 +1,9 @@
 """The sensor of all tickets of workers of one executor: each has a run that works on it, one after another.
 
-A run works for ``sink.worker_s``, and leaves its ticket to the next one. At each tick the sensor ends the attempts of
-runs that Dagster knows to be dead, asks for the runs that are missing, and tells of the sinks. Runs that died are
-spaced, as those of a job's own sink. What the log says decides; a run that is asked for twice finds the ticket claimed.
+A run works for as long as the job says, and leaves its ticket to the next one. At each tick the sensor ends the
+attempts of runs that Dagster knows to be dead, asks for the runs that are missing, and tells of the sinks. Runs that
+died are spaced, as those of a job's own sink. What the log says decides; a run that is asked for twice finds the ticket
+claimed.
 """
 
 import datetime as dt

@@ -152,6 +152,12 @@ class SentTicket:
         return self.ticket
 
 
+def names_of_job_uri(uri: str) -> tuple[str, str, str]:
+    """The flow group, the flow and the job that the URI of a ticket's job names."""
+    _, group, flow, job = map(unquote, uri.split("/", 3))
+    return group, flow, job
+
+
 def selection_to_json(selection: TicketSelection) -> dict[str, object]:
     # Selections without this time are as they were before there was any, and so are the digests of their tickets.
     fired = {} if selection.begun_by is None else {"begun_by": selection.begun_by.astimezone(dt.UTC).isoformat()}

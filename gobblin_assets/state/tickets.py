@@ -189,6 +189,10 @@ class TicketStore(Protocol):
         """
         ...
 
+    def send_claimed(self, sent: SentTicket, owner: str, *, ttl_s: float) -> Claim | None:
+        """Put the ticket into the log and claim it, before anybody else can. Raises as ``send``; None as ``claim``."""
+        ...
+
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         """Those that cancel others first, then those that wait for no slot, ADD last; of each, the oldest first."""
         ...

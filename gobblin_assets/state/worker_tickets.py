@@ -4,11 +4,11 @@ A worker may be a sequence of processes, each an attempt: one that has worked fo
 one goes on. Each asks the log itself whether somebody wants the worker to end: no message has to reach it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from gobblin_assets.model.job_ticket import JobTicket, TicketId, TicketVerb
+from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.state.tickets import ATTEMPTS_MAX, Claim
 
 
@@ -38,6 +38,12 @@ class WorkerTicket:
         return self.attempts >= ATTEMPTS_MAX
 
 
+DRAINED_KEPT: Final = 100
+"""Of a ticket, so many attempts stay whole. Whoever reads reports is never so far behind."""
+
+OUTPUTS_KEPT: Final = 10
+
+
 class WorkerTicketStore(Protocol):
     """Implemented by ``state.postgres``. Each method is one transaction, by the log's clock."""
 
@@ -45,13 +51,13 @@ class WorkerTicketStore(Protocol):
         """The open tickets of workers that are sent to the executor, the oldest first."""
         ...
 
-    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
-        """The jobs of tickets, also of those that have ended.
-
-        Nothing for those that the log has forgotten, and for those that this release can't read.
-        """
-        ...
-
     def is_replaced(self, ticket_id: TicketId) -> bool:
         """Whether there is an open UPDATE or DELETE of the same job and executor that was sent later."""
+        ...
+
+    def forget_drained(self, claim: Claim) -> None:
+        """Remove what is known of attempts long before this one that were DRAINED, and what such attempts said.
+
+        A worker of short processes would otherwise leave more behind each hour, for years.
+        """
         ...

@@ -122,13 +122,16 @@ def run_claimed(
     return end
 
 
-def report_interrupted(claim: Claim, stores: Stores, end: AttemptEnd) -> AttemptEnd | None:
-    """Report the end of an attempt that was interrupted. None: it may report no more."""
+def report_interrupted(claim: Claim, stores: Stores, end: AttemptEnd, said: str = "") -> AttemptEnd | None:
+    """Report the end of an attempt that was interrupted. None: it may report no more.
+
+    ``said``: why, as a sentence; by default, as of an executor's own processes.
+    """
     try:
         report_missed(claim, stores)
     except FencedError:
         return None
-    return end if stores.tickets.end(claim, end, describe_end(_SAID[end])) else None
+    return end if stores.tickets.end(claim, end, describe_end(said or _SAID[end])) else None
 
 
 def report_missed(claim: Claim, stores: Stores) -> None:

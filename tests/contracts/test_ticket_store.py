@@ -30,13 +30,11 @@ from gobblin_assets.model.job_ticket import (
 )
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn
-from gobblin_assets.state.postgres.ticket_jobs import LAST_OF_ALL
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import (
     ATTEMPTS_MAX,
     AttemptEnd,
     Claim,
-    LastTicket,
     TicketReport,
     TicketReportKind,
 )
@@ -589,51 +587,3 @@ def test_an_ended_ticket_is_forgotten_but_for_its_id_and_is_not_run_again(
     assert tickets.settle_cancel(cancelling) is None
     with emptied_engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM gobblin.ticket_claim")).scalar() == 1
-
-
-def test_the_last_ticket_of_each_job_says_what_the_job_is(tickets: PostgresTicketStore, emptied_engine: Engine) -> None:
-    """Of several: forgotten ones do not hide the one before, and a job that was removed is known for it."""
-    send(tickets, job="a")
-    last_a = make(job="a")
-    tickets.send(last_a)
-    first_b, last_b = send(tickets, job="b"), send(tickets, job="b")
-    gone = send(tickets, job="c")
-    send(tickets, job="d", shape=TicketShape.WORKER)
-    deleted = send(tickets, job="d", shape=TicketShape.WORKER, verb=TicketVerb.DELETE)
-    cancel(tickets, first_b)
-    for each in (last_b, gone):
-        tickets.end(claim(tickets, each), AttemptEnd.COMPLETE, {})
-    assert not tickets.forget([last_b, gone])
-
-    assert tickets.list_last_tickets() == {
-        "a": LastTicket(last_a.ticket_id, is_delete=False),
-        "b": LastTicket(first_b, is_delete=False),
-        "c": None,
-        "d": LastTicket(deleted, is_delete=True),
-    }
-    assert tickets.load_jobs([last_a.ticket_id, gone]) == {last_a.ticket_id: last_a.ticket}
-    with emptied_engine.begin() as connection:
-        connection.execute(
-            text("UPDATE gobblin.job_ticket SET body = '{\"later\": 1}' WHERE ticket_id = :id"),
-            {"id": last_a.ticket_id},
-        )
-    assert tickets.load_jobs([last_a.ticket_id, first_b]).keys() == {first_b}
-
-
-def test_the_last_tickets_are_found_without_reading_the_others(emptied_engine: Engine) -> None:
-    """A job may have run each minute for a year, and its flow be gone."""
-    fill = """
-        INSERT INTO gobblin.job_ticket (ticket_id, executor, verb, job, shape, digest, body)
-        SELECT gen_random_uuid(), 'local', 'ADD', 'job' || (n % 10), 'run', '',
-               CASE n % 10 WHEN 3 THEN 'null' ELSE '{}' END::json
-          FROM generate_series(1, 20000) n
-    """
-    tickets = PostgresTicketStore(emptied_engine)
-    with emptied_engine.begin() as connection:
-        connection.execute(text(fill))
-        connection.execute(text("ANALYZE gobblin.job_ticket"))
-    with emptied_engine.connect() as connection:
-        ((plan,),) = connection.execute(text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {LAST_OF_ALL}")).scalars()
-        read = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
-    assert len(tickets.list_last_tickets()) == 10
-    assert read < 150

@@ -5,13 +5,16 @@ from collections.abc import Iterator
 
 import dagster as dg
 import pytest
+from sqlalchemy import text
 
 from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, TICKETS_OP
 from gobblin_assets.dagster.ticket_sensors import EXECUTOR_TAG, FLOW_GROUP_TAG, FLOW_TAG, TICKET_TAG
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
+from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.dagster_executor import EXECUTOR, GROUP, ROWS, DagsterExecutor, run_dagster_executor
+from tests.support.dagster_process import WAIT_S_MAX
 from tests.support.database_pool import DatabasePool
 from tests.support.orders_to_die import WAIT, give_order
 
@@ -48,6 +51,8 @@ def test_a_flow_runs_in_dagster_and_its_page_leads_there(world: DagsterExecutor)
     assert f'href="{shown["url"]}"' in page
     assert f'href="{shown["assets"][0]["url"]}"' in page
     assert log["outputs"][0]["lines"]
+    suggested = world.service.ask("POST", "/api/v1/nodes/shop:suggest?wait_s=10", {})
+    assert (suggested.status, table in suggested.text) == (200, True), suggested.text
 
     world.dagster.wait_for_status(shown["run_id"], Status.SUCCESS)
     run = world.dagster.instance.get_run_by_id(shown["run_id"])
@@ -127,3 +132,64 @@ def test_small_tickets_share_a_run_and_fail_alone(world: DagsterExecutor) -> Non
     assert {name: world.count_rows(f"public.{name}") for name in names} == {
         **dict.fromkeys(names, ROWS), "small1": 0, "small3": 0
     }  # fmt: skip
+
+
+def test_an_asset_of_flows_is_materialized_by_a_ticket_of_its_own_which_goes_on_after_a_kill(
+    world: DagsterExecutor,
+) -> None:
+    """As by the page's button. The run dies behind its seal; another one of the executor publishes, and reports."""
+    table = world.make_table("shown")
+    world.await_end(world.send("shown", table))
+    reload = 'mutation { reloadRepositoryLocation(repositoryLocationName: "flows") { __typename } }'
+    assert world.dagster.ask(reload)["reloadRepositoryLocation"]["__typename"] == "WorkspaceLocationEntry"
+    give_order(world.folder, Failpoint.SEAL_COMMITTED, "SIGKILL")
+    run_id = world.dagster.launch_assets("flows", ["shown", table])
+    world.dagster.wait_for_status(run_id, Status.FAILURE)
+    claimed = text("SELECT ticket_id FROM gobblin.ticket_claim WHERE owner LIKE :owner")
+    with world.engine.connect() as connection:
+        own = TicketId(connection.execute(claimed, {"owner": f"%{run_id}"}).scalar_one())
+    assert world.await_end(own).details["state"] == "COMPLETE"
+    first, *others = world.find_runs(own)
+    assert (first, len(others)) == (run_id, 1)
+    assert world.count_sequences("shown") == 2
+    published = world.stores.published.find(JobName("shown"), DatasetUrn(table), role=Role.DATA)
+    assert published is not None
+    assert sum(segment.row_count for segment in published.segments) == ROWS
+    key = dg.AssetKey(["shown", table])
+    world.dagster.wait(
+        lambda: len(world.dagster.instance.fetch_materializations(key, limit=9).records) == 2, "Dagster knows of both"
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("end", ["DRAINED", "DIED"])
+def test_what_was_under_way_when_all_of_dagster_ended_goes_on_with_the_next(world: DagsterExecutor, end: str) -> None:
+    """By Ctrl-C, or by a power cut: then nobody says that the attempt is over, and its claim runs out."""
+    name = f"left_{end.lower()}"
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    ticket_id = world.send(name, world.make_table(name))
+    world.dagster.wait((world.folder / "obeyed").exists, "the ticket is begun")
+    (first,) = world.find_runs(ticket_id)
+    if end == "DRAINED":
+        world.dagster.interrupt()
+    else:
+        world.dagster.kill_all()
+    ended = [each.details["state"] for each in world.list_reports(ticket_id) if each.kind == "ended"]
+    assert ended == (["DRAINED"] if end == "DRAINED" else [])
+    world.dagster.start()
+    assert world.await_end(ticket_id).details["state"] == "COMPLETE"
+    assert (len(world.find_runs(ticket_id)), world.count_rows(f"public.{name}")) == (2, ROWS)
+    world.dagster.wait_for_status(first, Status.FAILURE)
+
+
+@pytest.mark.thorough
+def test_a_run_goes_on_when_dagster_is_asked_to_end(world: DagsterExecutor) -> None:
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    ticket_id = world.send("goes_on", world.make_table("goes_on"))
+    world.dagster.wait((world.folder / "obeyed").exists, "the ticket is begun")
+    ending = world.dagster.terminate_dev()
+    (world.folder / "obeyed").unlink()
+    assert world.await_end(ticket_id).details["state"] == "COMPLETE"
+    assert (len(world.find_runs(ticket_id)), world.count_rows("public.goes_on")) == (1, ROWS)
+    ending.wait(WAIT_S_MAX)
+    world.dagster.start()

@@ -42,6 +42,8 @@ from tests.support.ticket_shop import NAME, ForkedAttempt, TicketShop, ticket_sh
 
 __all__ = ["ticket_shop"]
 
+pytestmark = pytest.mark.turns(of=3)
+
 WAIT_S_MAX = 60.0
 
 
@@ -93,7 +95,7 @@ class Shops:
         world = self.build("any")
         self.definitions = dg.Definitions(
             jobs=[build_ticket_recovery_job()],
-            sensors=[build_ticket_recovery_sensor({"gobblin_service"}), build_ticket_reporting_sensor()],
+            sensors=[build_ticket_recovery_sensor(), build_ticket_reporting_sensor()],
             resources=world.resources,
         )
 
@@ -146,6 +148,7 @@ def shops(tmp_path: Path, database_url: str, engine: Engine, monkeypatch: pytest
         yield Shops(tmp_path, database_url, instance, engine)
 
 
+@pytest.mark.every_run
 def test_one_run_recovers_the_jobs_that_this_environment_can_and_the_others_are_said(shops: Shops) -> None:
     """Two jobs, one of another environment, one whose tickets are forgotten, and one of a job file alone."""
     for job in ("a", "b", "forgotten", "of_file"):
@@ -244,6 +247,7 @@ def pass_time(engine: Engine, seconds: int) -> None:
         )
 
 
+@pytest.mark.every_run
 def test_a_ticket_s_run_that_was_killed_behind_its_seal_is_published_by_the_sensor_s_run(
     ticket_shop: TicketShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.models import tickets as models
+from tests.models import worker_tickets as worker_models
 from tests.models.exhaustive_search import search
 
 
@@ -37,5 +38,28 @@ def test_a_question_is_asked_once_and_answered_or_given_up_once() -> None:
     ids=name_of,
 )
 def test_a_rule_that_is_left_out_is_missed(model: models.Tickets, fault: str, depth: int) -> None:
+    found = search(model)
+    assert (found.fault, found.depth) == (fault, depth), found
+
+
+def test_processes_of_a_worker_follow_each_other_until_somebody_wants_it_to_end() -> None:
+    found = search(worker_models.WorkerTickets())
+    assert found.fault is None, found
+    assert found.states == 93947
+
+
+@pytest.mark.parametrize(
+    ("model", "fault", "depth"),
+    [
+        (worker_models.DrainsForGood(), "STOPPED", 5),
+        (worker_models.DrainsFromBeside(), "STOPPED", 10),
+        (worker_models.ClaimsWhatHasEnded(), "GOES ON", 5),
+        (worker_models.LeavesOlderOpen(), "OLD AGAIN", 8),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, worker_models.WorkerTickets) else "",
+)
+def test_a_rule_of_workers_that_is_left_out_is_missed(
+    model: worker_models.WorkerTickets, fault: str, depth: int
+) -> None:
     found = search(model)
     assert (found.fault, found.depth) == (fault, depth), found

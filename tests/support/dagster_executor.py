@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from gobblin_assets.dagster.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance
 from gobblin_assets.db.embedded import EmbeddedServer
@@ -48,10 +49,14 @@ class DagsterExecutor:
 
     service: RunningService
     dagster: DagsterProcess
-    stores: Stores
+    engine: Engine
     source: Database
     folder: Path
     lake: Path
+
+    @property
+    def stores(self) -> Stores:
+        return open_stores(self.engine)
 
     def make_table(self, name: str, rows: int = ROWS) -> str:
         with self.source.connect() as connection:
@@ -132,15 +137,15 @@ class DagsterExecutor:
             "SELECT count(*) FROM gobblin.commit_sequence JOIN gobblin.dataset USING (dataset_id)"
             " WHERE job = :job AND state = 'DONE'"
         )
-        engine = open_external(self.service.environment["GOBBLIN_DATABASE_URL"])
-        with engine.connect() as connection:
-            found = int(connection.execute(query, {"job": job}).scalar_one())
-        engine.dispose()
-        return found
+        with self.engine.connect() as connection:
+            return int(connection.execute(query, {"job": job}).scalar_one())
 
 
 @contextmanager
-def run_dagster_executor(server: EmbeddedServer, pool: DatabasePool) -> Iterator[DagsterExecutor]:
+def run_dagster_executor(
+    server: EmbeddedServer, pool: DatabasePool, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[DagsterExecutor]:
+    """``more``: variables of the executor, besides those of its own source."""
     folder = postgres.make_reachable_directory("gobblin-tickets-")
     lake = folder / "lake"
     lake.mkdir()
@@ -161,6 +166,7 @@ def run_dagster_executor(server: EmbeddedServer, pool: DatabasePool) -> Iterator
             "GOBBLIN_JDBC_SHOP_USER": source.user,
             "GOBBLIN_JDBC_SHOP_PASSWORD": source.password,
             "GOBBLIN_TEST_ORDERS": str(folder),
+            **more,
             "PYTHONPATH": os.pathsep.join([str(folder), str(Path(__file__).parents[2])]),
         }
         prepared = prepare_instance(Settings(home=home, database_url=url, dagster_url=dagster_url), lambda _line: None)
@@ -190,4 +196,4 @@ def run_dagster_executor(server: EmbeddedServer, pool: DatabasePool) -> Iterator
         own = folder / "service"
         own.mkdir()
         service = stack.enter_context(run_service(own, url, "--no-auth", topology=topology, pack={}))
-        yield DagsterExecutor(service, dagster, open_stores(engine), source, folder, lake)
+        yield DagsterExecutor(service, dagster, engine, source, folder, lake)

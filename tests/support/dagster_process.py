@@ -1,12 +1,14 @@
 """Dagster in a process of its own, with its daemon and its web server; and its instance, as this process sees it."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,22 @@ class DagsterProcess:
         self._process.wait(30)
         self._process = None
 
+    def interrupt(self) -> None:
+        """Stop it as Ctrl-C at a terminal does: each of its processes gets the signal."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGINT)
+        self._process.wait(WAIT_S_MAX)
+        self._process = None
+
+    def terminate_dev(self) -> "subprocess.Popen[bytes]":
+        """Ask its first process alone to end, and wait until the web server is gone. Gives that process."""
+        process = self._process
+        assert process is not None
+        process.terminate()
+        self.wait(lambda: not self._answers(), "the web server is gone")
+        self._process = None
+        return process
+
     def close(self) -> None:
         self.kill_all()
         self._log.close()
@@ -74,7 +92,9 @@ class DagsterProcess:
         assert "errors" not in answer, answer["errors"]
         return dict(answer["data"])
 
-    def launch_job(self, location: str, job: str, tags: dict[str, str], run_config: object = None) -> str:
+    def launch_job(
+        self, location: str, job: str, tags: dict[str, str], run_config: object = None, **selected: object
+    ) -> str:
         """Launch through the run queue and the launcher, like the UI's button; returns the run's id."""
         answer = self.ask(
             """mutation ($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
@@ -84,12 +104,28 @@ class DagsterProcess:
                     "repositoryLocationName": location,
                     "repositoryName": "__repository__",
                     "pipelineName": job,
+                    **selected,
                 },
                 "runConfigData": run_config or {},
                 "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
             },
         )
         return str(answer["launchPipelineExecution"]["run"]["runId"])
+
+    def launch_assets(self, location: str, *keys: Sequence[str]) -> str:
+        """As the page of an asset does; returns the run's id."""
+        return self.launch_job(location, "__ASSET_JOB", {}, assetSelection=[{"path": list(key)} for key in keys])
+
+    def reload(self, location: str) -> None:
+        """As the UI's button does. Whether it is loaded again, is seen by what it has."""
+        query = "mutation ($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename } }"
+        with suppress(TimeoutError):
+            self.ask(query, name=location)
+
+    def has_asset(self, *key: str) -> bool:
+        """Whether some code location has the asset."""
+        query = "query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { __typename } }"
+        return bool(self.ask(query, key={"path": list(key)})["assetNodeOrError"]["__typename"] == "AssetNode")
 
     def terminate(self, run_id: str) -> None:
         """As the UI's button does."""

@@ -94,15 +94,14 @@ def run_worker(
     datasets: Sequence[str] = (),
     spark: SinkSpark,
     say: Callable[[str], None],
-    run_id: RunId | None = None,
 ) -> None:
     """Work as one of the sink's workers until ``wait(seconds)`` returns true, as ``threading.Event().wait`` does.
 
-    ``spark`` is used only if a dataset needs it. ``run_id`` as of ``RunRequest``.
+    ``spark`` is used only if a dataset needs it.
     """
     specs = read_sink_datasets(job, datasets)
     with open_log(say) as log:
-        work_beside_others(job, specs, log.stores, wait, say, spark, run_id=run_id)
+        work_beside_others(job, specs, log.stores, wait, say, spark)
 
 
 def work_beside_others(

@@ -299,6 +299,15 @@ class PostgresTicketStore:
     def send(self, sent: SentTicket) -> None:
         self._do("send a ticket", lambda c: put_ticket(c, sent), committed=Failpoint.TICKET_SENT)
 
+    def send_claimed(self, sent: SentTicket, owner: str, *, ttl_s: float) -> Claim | None:
+        claim_id, report_id = uuid.uuid4(), uuid.uuid4()
+
+        def body(connection: Connection) -> Claim | None:
+            put_ticket(connection, sent)
+            return _claim(connection, sent.ticket_id, claim_id, report_id, owner, ttl_s)
+
+        return self._do("send a ticket and claim it", body, committed=Failpoint.TICKET_CLAIMED)
+
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
         arguments = {"executor": executor, "limit": limit, **pauses}
@@ -315,28 +324,11 @@ class PostgresTicketStore:
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
-        counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
-
-        def body(connection: Connection) -> Claim | None:
-            ticket = _lock(connection, ticket_id)
-            last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
-            if last is not None and last.claim_id == claim_id:
-                return Claim(ticket_id, last.attempt)
-            if ticket.ended_as is not None or (last is not None and last.is_live):
-                return None
-            if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
-                return None
-            if last is None and (said := _find_expiry(ticket)):
-                _end(connection, Claim(ticket_id, 0), report_id, AttemptEnd.CANCELLED, _said(said))
-                return None
-            _find_log_id(connection)
-            made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
-            arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
-            connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
-            _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
-            return made
-
-        return self._do("claim a ticket", body, committed=Failpoint.TICKET_CLAIMED)
+        return self._do(
+            "claim a ticket",
+            lambda c: _claim(c, ticket_id, claim_id, report_id, owner, ttl_s),
+            committed=Failpoint.TICKET_CLAIMED,
+        )
 
     def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:
         arguments = {
@@ -567,6 +559,29 @@ def _find_log_id(connection: Connection) -> LogId:
 def _report_of(row: Row[Any]) -> TicketReport:
     kind = TicketReportKind(row.kind)
     return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
+
+
+def _claim(
+    connection: Connection, ticket_id: TicketId, claim_id: uuid.UUID, report_id: uuid.UUID, owner: str, ttl_s: float
+) -> Claim | None:
+    counted = {"ticket_id": ticket_id, "long_life_s": LONG_LIFE_S}
+    ticket = _lock(connection, ticket_id)
+    last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
+    if last is not None and last.claim_id == claim_id:
+        return Claim(ticket_id, last.attempt)
+    if ticket.ended_as is not None or (last is not None and last.is_live):
+        return None
+    if connection.execute(_COUNT_ATTEMPTS, counted).scalar_one() >= find_attempts_max(TicketVerb(ticket.verb)):
+        return None
+    if last is None and (said := _find_expiry(ticket)):
+        _end(connection, Claim(ticket_id, 0), report_id, AttemptEnd.CANCELLED, _said(said))
+        return None
+    _find_log_id(connection)
+    made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
+    arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
+    connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
+    _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
+    return made
 
 
 def _require_room(connection: Connection, sent: SentTicket) -> None:

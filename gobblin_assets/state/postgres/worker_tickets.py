@@ -1,16 +1,14 @@
 """``WorkerTicketStore`` in Postgres."""
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from gobblin_assets.db.transactions import transact
-from gobblin_assets.errors import RejectedError
-from gobblin_assets.model.job_ticket import JobTicket, TicketId, TicketVerb, sent_ticket_from_json
+from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.state.postgres.tickets import COUNTED_ATTEMPTS, LAST_CLAIM
-from gobblin_assets.state.tickets import LONG_LIFE_S
-from gobblin_assets.state.worker_tickets import WorkerTicket
+from gobblin_assets.state.tickets import LONG_LIFE_S, Claim
+from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT, WorkerTicket
 
 _OPEN = text(f"""
     SELECT t.ticket_id, t.verb, t.job, coalesce(l.attempt, 0) AS last_attempt, {COUNTED_ATTEMPTS} AS attempts,
@@ -20,15 +18,24 @@ _OPEN = text(f"""
      ORDER BY t.sent_at, t.ticket_id
 """)
 
-_JOBS = text("""
-    SELECT ticket_id, body FROM gobblin.job_ticket
-     WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND body::text <> 'null'
-""")
-
 _IS_REPLACED = text("""
     SELECT EXISTS (SELECT FROM gobblin.job_ticket t JOIN gobblin.job_ticket o USING (executor, job)
                     WHERE t.ticket_id = :ticket_id AND o.ended_at IS NULL AND o.verb IN ('UPDATE', 'DELETE')
                       AND (o.sent_at, o.ticket_id) > (t.sent_at, t.ticket_id))
+""")
+
+# Of an attempt, its number stays only where it is the last one: new ones go on from there.
+_FORGET_DRAINED = text(f"""
+    WITH old AS (
+        DELETE FROM gobblin.ticket_claim
+         WHERE ticket_id = :ticket_id AND ended_as = 'DRAINED' AND attempt <= :attempt - {DRAINED_KEPT}
+        RETURNING attempt)
+    DELETE FROM gobblin.ticket_report USING old
+     WHERE ticket_report.ticket_id = :ticket_id AND ticket_report.attempt = old.attempt
+""")
+
+_FORGET_OUTPUTS = text(f"""
+    DELETE FROM gobblin.ticket_output WHERE ticket_id = :ticket_id AND attempt <= :attempt - {OUTPUTS_KEPT}
 """)
 
 
@@ -49,15 +56,15 @@ class PostgresWorkerTicketStore:
             for row in rows
         ]
 
-    def load_jobs(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, JobTicket]:
-        asked = {"ticket_ids": list(ticket_ids)}
-        rows = transact(self._engine, "read jobs of tickets", lambda c: c.execute(_JOBS, asked).all())
-        found = {}
-        for row in rows:
-            with suppress(RejectedError):
-                found[TicketId(row.ticket_id)] = sent_ticket_from_json(row.body).get_job_ticket()
-        return found
-
     def is_replaced(self, ticket_id: TicketId) -> bool:
         asked = {"ticket_id": ticket_id}
         return bool(transact(self._engine, "find what replaces", lambda c: c.execute(_IS_REPLACED, asked).scalar()))
+
+    def forget_drained(self, claim: Claim) -> None:
+        asked = {"ticket_id": claim.ticket_id, "attempt": claim.attempt}
+
+        def body(connection: Connection) -> None:
+            for statement in (_FORGET_DRAINED, _FORGET_OUTPUTS):
+                connection.execute(statement, asked)
+
+        transact(self._engine, "forget drained attempts", body)
