@@ -18,7 +18,7 @@ from tests.support.dagster_process import WAIT_S_MAX
 from tests.support.database_pool import DatabasePool
 from tests.support.orders_to_die import WAIT, give_order
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=3)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=6)]
 
 Status = dg.DagsterRunStatus
 
