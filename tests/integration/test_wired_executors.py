@@ -26,6 +26,8 @@ from tests.support.postgres import Database
 from tests.support.running_service import RunningService, run_own_service
 from tests.support.wires import Authority, await_true, name_executor
 
+pytestmark = pytest.mark.turns(of=3)
+
 FLOWS = "/api/v1/flows"
 RUN_S_MAX = 90.0
 ROWS = Counter({(n, f"c{n}"): 1 for n in range(1, 10)})
@@ -173,7 +175,6 @@ def check_complete(world: WiredWorld) -> None:
     await_true(lambda: world.service.ask("GET", output).json["outputs"], "the last lines of the process")
 
 
-@pytest.mark.turns("flows over wires")
 def test_a_flow_runs_over_kafka_although_its_executor_was_killed(places: Places, kafka_broker: KafkaBroker) -> None:
     name = name_executor()
     brokers = {"GOBBLIN_KAFKA_MAIN_BOOTSTRAP_SERVERS": kafka_broker.bootstrap}
@@ -194,7 +195,6 @@ def test_a_flow_runs_over_kafka_although_its_executor_was_killed(places: Places,
     delete_topics(kafka_broker.bootstrap, f"gobblin-tickets-{name}", f"gobblin-reports-{name}")
 
 
-@pytest.mark.turns("flows over wires")
 def test_a_flow_runs_over_https(places: Places) -> None:
     authority = Authority(places.folder)
     certificate, key = authority.sign("executor")

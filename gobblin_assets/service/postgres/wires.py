@@ -1,4 +1,4 @@
-"""What was sent over a way of messages, and what came back, in the service's database.
+"""The book of a way of messages, in the service's database: tickets that were sent, and all that came back.
 
 Any number of nodes read a topic: a record and the place behind it are one transaction, so each record counts once. A
 report is taken if the one before it is here. Behind a gap none is taken, and the ticket is sent again: then its
