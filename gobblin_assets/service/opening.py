@@ -98,7 +98,7 @@ def open_service(
     try:
         prepare_schema(engine, say, upgrades=settings.database_url is None)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
-        schedules = PostgresScheduleStore(engine)
+        schedules, jobs = PostgresScheduleStore(engine), PostgresPublishingJobs(engine)
         catalog = FlowCatalog(store)
         published = PackCatalog(PostgresPackStore(engine))
         _publish_all(published, packs, say)
@@ -114,7 +114,6 @@ def open_service(
         topologies.add_listener(limited)
         limited.add_listener(compiling)
         probes = Probes(lambda: limited.topology, logs)
-        jobs = PostgresPublishingJobs(engine)
 
         def look_at_executors() -> None:
             healths.look()
