@@ -32,7 +32,7 @@ class ScheduleStore(Protocol):
     """The store of schedules. Any number of nodes may do the same at once: what one has done, others find done."""
 
     def list_due(self, *, limit: int) -> Sequence[DueFlow]:
-        """Flows that are due by the database's clock, those that wait longest first."""
+        """Some of the flows that are due by the database's clock and wait longest."""
         ...
 
     def fire(self, fires: Sequence[PlannedFire]) -> int:

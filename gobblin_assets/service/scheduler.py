@@ -7,7 +7,6 @@ which another node was faster is that node's fire. Whoever dies between leaves t
 
 import datetime as dt
 import logging
-import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -18,9 +17,9 @@ from gobblin_assets.service.schedule_store import ScheduleStore
 from gobblin_assets.service.schedules import Schedule
 from gobblin_assets.service.slots import DueFlow, PlannedFire, plan_fire
 
-FLOWS_AT_ONCE_MAX: Final = 1_000
+FLOWS_AT_ONCE_MAX: Final = 250
 FIRES_AT_ONCE_MAX: Final = 250
-PAGES_AT_ONCE_MAX: Final = 50
+PAGES_AT_ONCE_MAX: Final = 200
 """Of flows that are due: the next look goes on."""
 
 SLOT_ROWS_AT_ONCE_MAX: Final = 2_000
@@ -50,10 +49,7 @@ class Scheduler:
         done = 0
         for _ in range(PAGES_AT_ONCE_MAX):
             due = self._store.list_due(limit=FLOWS_AT_ONCE_MAX)
-            batches = list(_batch([self._plan(flow) for flow in due]))
-            # Nodes that begin with different batches are seldom in each other's way.
-            random.shuffle(batches)
-            fired = sum(self._fire(batch) for batch in batches)
+            fired = sum(self._fire(batch) for batch in _batch([self._plan(flow) for flow in due]))
             done += fired
             if not fired:
                 break

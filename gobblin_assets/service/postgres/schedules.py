@@ -36,13 +36,20 @@ RESTART_FIRST_S: Final = 5.0
 RESTART_S_MAX: Final = 600.0
 """How long a flow that always runs rests after its failures of the last hour: twice as long after each."""
 
+_CHOSEN_SHARE: Final = 16
+"""A node takes one of so many flows that wait longest, at random."""
+
 _MISSING_MAX: Final = FlowConfig.model_fields["missing_max"].default
 
 _DUE: Final = "f.due_at <= now() AND f.deleted_at IS NULL AND f.state <> 'PAUSED'"
 
+# Some of those that wait longest: nodes that all take the same ones would plan for nothing.
 _LIST_DUE = text(f"""
+    WITH oldest AS MATERIALIZED (
+        SELECT f.flow_id FROM gobblin_service.flow f WHERE {_DUE} ORDER BY f.due_at LIMIT :oldest),
+    chosen AS MATERIALIZED (SELECT flow_id FROM oldest ORDER BY random() LIMIT :limit)
     SELECT f.flow_id, f.version, f.next_fire_at, f.paused_at, f.resumed_at, now() AS now, {SCHEDULING_COLUMNS}
-      FROM {FLOWS_WITH_VERSIONS} WHERE {_DUE} ORDER BY f.due_at LIMIT :limit
+      FROM {FLOWS_WITH_VERSIONS} WHERE f.flow_id IN (SELECT flow_id FROM chosen)
 """)
 
 _IS_OPEN: Final = """
@@ -237,9 +244,10 @@ class PostgresScheduleStore:
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def list_due(self, *, limit: int) -> Sequence[DueFlow]:
+        arguments = {"limit": limit, "oldest": _CHOSEN_SHARE * limit}
         return [
             DueFlow(row.flow_id, row.version, row.next_fire_at, row.now, row.scheduling, row.paused_at, row.resumed_at)
-            for row in self._do_one("list due flows", lambda c: c.execute(_LIST_DUE, {"limit": limit}).all())
+            for row in self._do_one("list due flows", lambda c: c.execute(_LIST_DUE, arguments).all())
         ]
 
     def fire(self, fires: Sequence[PlannedFire]) -> int:
