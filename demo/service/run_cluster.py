@@ -164,13 +164,13 @@ def arrive(stage: Stage, month: int) -> None:
 
 
 def await_executors(client: ServiceClient, names: Collection[str]) -> None:
-    """Until the service has heard of all of them."""
+    """Until the service has heard of each."""
+    for name in names:
+        wait_until(lambda: _is_heard(client, name), f"a heartbeat of {name}")  # noqa: B023  it is called at once
 
-    def are_heard() -> bool:
-        found = {each["name"]: each["health"]["state"] for each in client.ask("GET", "/executors")}
-        return all(found[name] == "HEALTHY" for name in names)
 
-    wait_until(are_heard, "a heartbeat of each executor")
+def _is_heard(client: ServiceClient, name: str) -> bool:
+    return bool(client.ask("GET", f"/executors/{name}")["health"]["state"] == "HEALTHY")
 
 
 def await_all(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError
 from gobblin_assets.service.flow_compiling import FlowCompiling
-from gobblin_assets.service.flow_store import PAUSED_MESSAGE, FlowState, FlowStore
+from gobblin_assets.service.flow_store import FlowState, FlowStore
 from gobblin_assets.service.open_writes import OpenWrites
 from gobblin_assets.service.schedule_store import PendingExecution, ScheduleStore
 
@@ -85,7 +85,8 @@ class Launcher:
             self._schedules.end_pending(pending.execution_id, "the flow was deleted", is_failed=False)
             return False
         if flow.state is FlowState.PAUSED:
-            self._hold(pending, PAUSED_MESSAGE, TOPOLOGY_RETRY_S)
+            # A resume tries it at once.
+            self._hold(pending, "it begins when the flow is resumed", TOPOLOGY_RETRY_S)
             return False
         compiled = self._compiling.compile_stored(flow, flow.owner.groups)
         try:

@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine
-
-from gobblin_assets.db import schema
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.notices import Channel, NoticeListener
 from gobblin_assets.errors import ConflictError
@@ -29,7 +26,7 @@ from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.postgres.history import prepare_schema
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.packs import PACK_CATALOG, PostgresPackStore
 from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
@@ -99,7 +96,7 @@ def open_service(
     engine = connect(settings, say)
     databases = PostgresTicketLogs(engine, environment)
     try:
-        _check_schema(engine, settings, say)
+        prepare_schema(engine, say, upgrades=settings.database_url is None)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
         schedules = PostgresScheduleStore(engine)
         catalog = FlowCatalog(store)
@@ -160,20 +157,6 @@ def _reach_executors(topologies: TopologyCatalog, logs: ExecutorWires, jobs: Pub
     topologies.add_listener(logs)
     topologies.add_listener(limited)
     return SpecExecutors(limited, logs, healths, jobs)
-
-
-def _check_schema(engine: Engine, settings: Settings, say: Callable[[str], None]) -> None:
-    """Nodes of this release run beside those of the next one, whose migrations only add."""
-    status = schema.read_version(engine, SERVICE_HISTORY)
-    if schema.is_next(status):
-        say(
-            f"The schema {SERVICE_HISTORY.schema!r} is at version {status.current}, the next one after this package's"
-            f" {status.head}: upgrade the package."
-        )
-    elif settings.database_url is None:
-        schema.upgrade(engine, say, SERVICE_HISTORY)
-    elif status.relation is not schema.SchemaRelation.CURRENT:
-        raise schema.refusal(status, SERVICE_HISTORY)
 
 
 def _publish_all(catalog: PackCatalog, packs: Iterable[TemplatePack], say: Callable[[str], None]) -> None:

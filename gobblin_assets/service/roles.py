@@ -16,7 +16,7 @@ class NodeRole(StrEnum):
     """A part of the service that a node takes, in the order in which parts begin; they end the other way round."""
 
     SCHEDULER = "scheduler"  # starts flows on time, compiles what waits, starts changed workers anew
-    ORCHESTRATOR = "orchestrator"  # sends tickets, and forgets old ones
+    ORCHESTRATOR = "orchestrator"  # sends tickets, moves those of executors that are lost, forgets old ones
     MONITOR = "monitor"  # reads reports
     API = "api"  # answers requests, with the pages
 
@@ -33,10 +33,11 @@ _ROLES: Final[Mapping[str, NodeRole]] = MappingProxyType(
         "forgetting": NodeRole.ORCHESTRATOR,
         "old slots": NodeRole.ORCHESTRATOR,
         "probes": NodeRole.ORCHESTRATOR,
+        "executors": NodeRole.ORCHESTRATOR,
         "monitor": NodeRole.MONITOR,
     }
 )
-"""Of loops, by their names. The others are those of catalogs, which each node keeps up to date for itself."""
+"""Of loops, by their names. The others keep up to date what each node knows: catalogs, and how executors are."""
 
 
 def find_place(loop: str) -> int:

@@ -27,7 +27,7 @@ ON_TIME_S: Final = 60.0
 WAS_OPEN: Final = "an execution of the flow was open"
 
 
-class SlotState(StrEnum):
+class FlowSlotState(StrEnum):
     """What became of a slot: an execution, a place in the queue, a later slot's execution, or nothing."""
 
     WAITING = "WAITING"
@@ -43,7 +43,7 @@ class FlowSlot:
     at: dt.datetime
     until: dt.datetime
     count: int
-    state: SlotState
+    state: FlowSlotState
     reason: str
     execution_id: int | None
 
@@ -74,7 +74,7 @@ class PlannedSlot:
     at: dt.datetime
     until: dt.datetime
     count: int
-    state: SlotState
+    state: FlowSlotState
     reason: str = ""
     run_by: dt.datetime | None = None
 
@@ -93,7 +93,7 @@ class PlannedFire:
     slots: tuple[PlannedSlot, ...]
     next_at: dt.datetime | None
     due_at: dt.datetime | None
-    if_open: SlotState = SlotState.SKIPPED
+    if_open: FlowSlotState = FlowSlotState.SKIPPED
     may_overlap: bool = False
     replaces_waiting: bool = True
     waiting_max: int = 0
@@ -121,7 +121,7 @@ def plan_fire(flow: DueFlow, config: FlowConfig, schedule: Schedule) -> PlannedF
         slots,
         next_at,
         find_due_at(config, next_at),
-        if_open=SlotState.WAITING if queues else SlotState.SKIPPED,
+        if_open=FlowSlotState.WAITING if queues else FlowSlotState.SKIPPED,
         may_overlap=config.overlap is Overlap.ALLOW,
         replaces_waiting=not takes_all,
         waiting_max=max(0, config.catch_up_max - runs),
@@ -142,18 +142,18 @@ def account_missed(schedule: Schedule, first: dt.datetime, now: dt.datetime, rea
     due, following = _list_due(schedule, first, now, SLOTS_AT_ONCE_MAX)
     is_all = following is None or following > now
     said = reason if is_all else f"{reason}; these are more than {SLOTS_AT_ONCE_MAX:,} slots"
-    return PlannedSlot(first, due[-1] if is_all else now, len(due), SlotState.SKIPPED, said)
+    return PlannedSlot(first, due[-1] if is_all else now, len(due), FlowSlotState.SKIPPED, said)
 
 
 def _list_due(
     schedule: Schedule, first: dt.datetime, now: dt.datetime, limit: int
 ) -> tuple[list[dt.datetime], dt.datetime | None]:
     """At most ``limit`` slots from ``first`` to ``now``, and the one behind them; None: the schedule has no more."""
-    due, following = [first], schedule.next_after(first)
-    while following is not None and following <= now and len(due) < limit:
-        due.append(following)
-        following = schedule.next_after(following)
-    return due, following
+    following = schedule.next_after(first)
+    if following is None or following > now:
+        return [first], following
+    due = [first, *schedule.list_slots(first, now, limit - 1)]
+    return due, schedule.next_after(due[-1])
 
 
 def _catch_up_latest(
@@ -166,12 +166,12 @@ def _catch_up_latest(
     run_by = due[-1] if runs else None
     slots = []
     if missed:
-        state = SlotState.COALESCED if config.catch_up is CatchUp.LATEST else SlotState.SKIPPED
-        later = "a later slot is run for it" if state is SlotState.COALESCED else "catch_up is none"
+        state = FlowSlotState.COALESCED if config.catch_up is CatchUp.LATEST else FlowSlotState.SKIPPED
+        later = "a later slot is run for it" if state is FlowSlotState.COALESCED else "catch_up is none"
         said = f"{_say_why(flow, config, missed[0])}; {later}"
-        slots.append(_make_range(missed, state, said, run_by if state is SlotState.COALESCED else None))
+        slots.append(_make_range(missed, state, said, run_by if state is FlowSlotState.COALESCED else None))
     if run_by is not None:
-        slots.append(PlannedSlot(run_by, run_by, 1, SlotState.RUN, run_by=run_by))
+        slots.append(PlannedSlot(run_by, run_by, 1, FlowSlotState.RUN, run_by=run_by))
     return tuple(slots)
 
 
@@ -187,17 +187,19 @@ def _catch_up_all(
     slots = []
     if too_old:
         said = f"{_say_why(flow, config, due[0])}; catch_up_max is {config.catch_up_max}"
-        slots.append(_make_range(due[:too_old], SlotState.SKIPPED, said, None))
+        slots.append(_make_range(due[:too_old], FlowSlotState.SKIPPED, said, None))
     begins_all = config.overlap is Overlap.ALLOW
     for number, at in enumerate(runs):
         if number == 0 or begins_all:
-            slots.append(PlannedSlot(at, at, 1, SlotState.RUN, run_by=at))
+            slots.append(PlannedSlot(at, at, 1, FlowSlotState.RUN, run_by=at))
         else:
-            slots.append(PlannedSlot(at, at, 1, SlotState.WAITING, "an earlier slot is run first"))
+            slots.append(PlannedSlot(at, at, 1, FlowSlotState.WAITING, "an earlier slot is run first"))
     return tuple(slots), too_old + len(runs)
 
 
-def _make_range(slots: Sequence[dt.datetime], state: SlotState, reason: str, run_by: dt.datetime | None) -> PlannedSlot:
+def _make_range(
+    slots: Sequence[dt.datetime], state: FlowSlotState, reason: str, run_by: dt.datetime | None
+) -> PlannedSlot:
     return PlannedSlot(slots[0], slots[-1], len(slots), state, reason, run_by)
 
 

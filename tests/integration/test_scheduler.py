@@ -12,6 +12,7 @@ from gobblin_assets.service import slots
 from gobblin_assets.service.flow_store import FlowState, StoredFlow
 from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.slots import plan_fire
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd
@@ -94,6 +95,41 @@ def test_slots_that_were_missed_are_accounted_as_catch_up_says(
     assert world.scheduler.look() == 1
     assert list_slots(world) == expected
     assert all("the service was away" in each for each in list_reasons(world)[:1] if each)
+
+
+@pytest.mark.parametrize("change", ["fired", "changed", "paused", "deleted"])
+def test_a_plan_that_is_overtaken_is_not_written(world: FlowWorld, change: str) -> None:
+    flow = make_flow(world)
+    go_back(world, 0)
+    (due,) = world.schedules.list_due(limit=9)
+    schedule = flow.spec.config.parse_schedule(flow.flow_id)
+    assert schedule is not None
+    plan = plan_fire(due, flow.spec.config, schedule)
+    match change:
+        case "fired":
+            assert world.schedules.fire([plan]) == 1
+        case "changed":
+            world.flows.update(world.person, make_config(schedule=MINUTELY, description="another"))
+        case "paused":
+            world.flows.pause(KEY)
+        case "deleted":
+            world.flows.delete(KEY)
+    before = list_slots(world)
+    assert world.schedules.fire([plan]) == 0
+    assert list_slots(world) == before
+
+
+def test_one_flow_that_can_not_be_read_holds_up_no_other(world: FlowWorld) -> None:
+    make_flow(world, name="broken")
+    make_flow(world)
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_version SET config = config || CAST(:zone AS jsonb)"
+        broken = "flow_id = (SELECT flow_id FROM gobblin_service.flow WHERE flow_name = 'broken')"
+        connection.execute(text(f"{query} WHERE {broken}"), {"zone": '{"timezone": "Nowhere/City"}'})
+    go_back(world, 0)
+    world.scheduler.look()
+    assert list_slots(world) == [("RUN", 1, True)]
+    assert world.schedules.list_due(limit=9) == [], "it is looked at a minute later"
 
 
 def test_slots_that_wait_run_one_after_the_other(world: FlowWorld) -> None:
@@ -253,6 +289,27 @@ def test_a_flow_that_no_executor_can_run_waits_for_the_topology_with_its_reasons
     assert world.launcher.look() == 1
     assert world.flows.get(KEY).state is FlowState.ACTIVE
     assert world.play() == 1
+
+
+def test_what_was_fired_before_a_pause_is_launched_behind_it(world: FlowWorld) -> None:
+    make_flow(world)
+    go_back(world, 0)
+    world.scheduler.look()
+    world.flows.pause(KEY)
+    assert world.launcher.look() == 0
+    status = world.flows.get_status(KEY)
+    assert (status.status, status.message) == (ExecutionStatus.PENDING, "it begins when the flow is resumed")
+    assert world.flows.resume(KEY).state is FlowState.ACTIVE
+    assert world.launcher.look() == 1
+
+
+def test_an_execution_that_is_not_launched_is_cancelled_at_once(world: FlowWorld) -> None:
+    make_flow(world)
+    go_back(world, 0)
+    world.scheduler.look()
+    cancelled = world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    assert cancelled.status is ExecutionStatus.CANCELLED
+    assert world.launcher.look() == 0
 
 
 def test_a_flow_that_is_refused_for_good_fails_with_what_to_do(world: FlowWorld) -> None:

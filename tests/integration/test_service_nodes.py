@@ -24,7 +24,7 @@ from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.opening import open_service
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
-from gobblin_assets.service.roles import NodeRole, parse_roles
+from gobblin_assets.service.roles import NodeRole, parse_roles, takes_loop
 from gobblin_assets.settings import Settings
 from tests.support import postgres
 from tests.support.clocks import shift_clock
@@ -114,6 +114,29 @@ def create(service: RunningService, name: str, key: str = "") -> Answer:
     return answer
 
 
+def create_due(cluster: Cluster, name: str, in_s: float) -> None:
+    """By the node that answers only. The flow's schedule is due in so many seconds, and then each day."""
+    with cluster.engine.connect() as connection:
+        due = connection.execute(text("SELECT clock_timestamp()")).scalar_one().astimezone(dt.UTC)
+    due += dt.timedelta(seconds=in_s)
+    body = make_body(name, schedule=f"{due.second} {due.minute} {due.hour} * * ?", run_immediately=False)
+    answer = cluster.answering.ask("POST", FLOWS, body)
+    assert answer.status == 201, answer.text
+    assert dt.datetime.fromisoformat(answer.json["next_fire_at"]) == due.replace(microsecond=0)
+
+
+def measure_lateness_s(cluster: Cluster, name: str) -> float | None:
+    """How long after its slot the flow was fired; None: it was not."""
+    found = text("""
+        SELECT extract(epoch FROM e.started_at - e.fire_at) FROM gobblin_service.flow_execution e
+          JOIN gobblin_service.flow f USING (flow_id) WHERE f.flow_name = :name
+    """)
+    with cluster.engine.connect() as connection:
+        lateness = connection.execute(found, {"name": name}).scalars().all()
+    assert len(lateness) <= 1
+    return float(lateness[0]) if lateness else None
+
+
 def wait(happened: Callable[[], object], said: str) -> None:
     until = time.monotonic() + WAIT_S_MAX
     while not happened():
@@ -179,12 +202,15 @@ def test_a_node_without_its_postgres_only_reads_and_goes_on_when_it_is_back(clus
         assert "nothing can be changed" in cluster.whole.ask("GET", "/ui/flows").text
 
         create(cluster.answering, "meanwhile")
-        time.sleep(1.5)
+        create_due(cluster, "due", 1.0)
+        time.sleep(2.5)
         assert cluster.count_unsent() == 1, "those that send are cut off"
+        assert measure_lateness_s(cluster, "due") is None, "nothing fires"
     finally:
         cluster.proxy.cut_after = None
     wait(lambda: cluster.count_unsent() == 0, "what was stored meanwhile is sent")
     wait(lambda: cluster.whole.ask("GET", "/api/v1/health").json["status"] == "ok", "the node is back")
+    wait(lambda: measure_lateness_s(cluster, "due") is not None, "the slot is run late")
     assert cluster.whole.ask("GET", f"{FLOWS}/sales/meanwhile").status == 200
     assert cluster.whole.ask("GET", f"{FLOWS}/sales/refused").status == 404
     create(cluster.whole, "refused")
@@ -195,7 +221,12 @@ def test_a_node_that_is_stopped_or_killed_holds_nobody_up(cluster: Cluster) -> N
     cluster.silent.process.send_signal(signal.SIGSTOP)
     try:
         create(cluster.answering, "stopped")
+        create_due(cluster, "on_time", 2.0)
         wait(lambda: cluster.count_unsent() == 0, "the other node sends")
+        wait(lambda: measure_lateness_s(cluster, "on_time") is not None, "the other node fires")
+        lateness_s = measure_lateness_s(cluster, "on_time")
+        assert lateness_s is not None
+        assert 0 <= lateness_s < 5, "although its clock is five minutes ahead"
     finally:
         cluster.silent.process.send_signal(signal.SIGCONT)
     cluster.whole.process.kill()
@@ -203,7 +234,9 @@ def test_a_node_that_is_stopped_or_killed_holds_nobody_up(cluster: Cluster) -> N
     for number in range(4):
         assert cluster.balanced.ask("GET", FLOWS).status == 200
         create(cluster.balanced, f"killed{number}", f"killed-{number}")
-    wait(lambda: cluster.count_unsent() == 0, "the node that was stopped sends again")
+    create_due(cluster, "after_a_kill", 2.0)
+    wait(lambda: (measure_lateness_s(cluster, "after_a_kill") or 99) < 5, "the node that was stopped fires on time")
+    wait(lambda: cluster.count_unsent() == 0, "and sends again")
     executions = cluster.count("SELECT count(*) FROM gobblin_service.job_execution")
     assert cluster.count_sent() == executions, "no ticket is sent twice, and none is lost"
     assert cluster.silent.stop() == 0, "it ends when it is asked to"
@@ -242,6 +275,14 @@ def test_a_node_runs_on_the_schema_of_the_next_version_and_on_no_other(
     assert any("the next one after this package's" in line for line in said)
     world.flows.create(world.person, make_config(name="later"))
     assert count_flows() == 2
+    set_version(engine, f"{head:04}")
+    others = set(threading.enumerate())
+    with open_service(settings, topology, (), "multi_hop", {}, said.append, roles={NodeRole.API}):
+        names = {thread.name for thread in threading.enumerate() if thread not in others}
+    assert {"flows", "topology", "packs", "heartbeats"} <= names
+    assert not {name for name in names if takes_loop(name, ()) is False}, "a loop of a role that the node has not"
+    known = {"flows", "topology", "packs", "heartbeats", "notices"}
+    assert {name for name in names if not name.startswith("Thread-")} <= known, "each other loop has its role"
 
 
 def test_a_node_has_the_loops_of_its_roles_and_those_of_catalogs(engine: Engine) -> None:

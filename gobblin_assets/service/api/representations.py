@@ -17,7 +17,7 @@ from gobblin_assets.service.job_template import JobTemplate
 from gobblin_assets.service.pack_catalog import PublishedPack
 from gobblin_assets.service.probes import TABLES_ASKED_MAX, Probe
 from gobblin_assets.service.published_jobs import PastExecution
-from gobblin_assets.service.slots import FlowSlot, SlotState
+from gobblin_assets.service.slots import FlowSlot, FlowSlotState
 from gobblin_assets.service.statuses import FlowStatus, JobStatus
 from gobblin_assets.service.topology import DataNode, NodeState
 from gobblin_assets.spec.spec_model import SpecModel
@@ -77,7 +77,7 @@ class SlotBody(BaseModel):
     at: dt.datetime
     until: dt.datetime
     count: int
-    state: SlotState
+    state: FlowSlotState
     reason: str
     execution_id: int | None
 

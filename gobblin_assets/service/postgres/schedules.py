@@ -177,13 +177,14 @@ _AHEAD: Final = f"""
 _COUNT_AHEAD = text(_AHEAD)
 
 _TAKE_PENDING = text(f"""
+    WITH oldest AS MATERIALIZED (
+        SELECT p.execution_id FROM gobblin_service.flow_execution p
+         WHERE p.launch_at <= now()
+           AND (p.waits_for = ''
+                OR p.waits_for NOT IN (SELECT executor FROM ({_AHEAD}) AS a WHERE a.ahead >= :ahead_max))
+         ORDER BY p.execution_id LIMIT :limit FOR UPDATE SKIP LOCKED)
     UPDATE gobblin_service.flow_execution e SET launch_at = now() + make_interval(secs => :hold_s)
-     WHERE e.execution_id IN (
-               SELECT p.execution_id FROM gobblin_service.flow_execution p
-                WHERE p.launch_at <= now()
-                  AND (p.waits_for = ''
-                       OR p.waits_for NOT IN (SELECT executor FROM ({_AHEAD}) AS a WHERE a.ahead >= :ahead_max))
-                ORDER BY p.execution_id LIMIT :limit FOR UPDATE SKIP LOCKED)
+      FROM oldest o WHERE e.execution_id = o.execution_id
     RETURNING e.execution_id
 """)
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.schedules import Schedule
-from gobblin_assets.service.slots import FlowSlot, PlannedSlot, SlotState, account_missed, find_due_at
+from gobblin_assets.service.slots import FlowSlot, FlowSlotState, PlannedSlot, account_missed, find_due_at
 
 SCHEDULING_COLUMNS: Final = "CAST(v.config - 'parameters' AS text) AS scheduling"
 """Of a version of a flow: its config as far as schedules need it."""
@@ -41,7 +41,7 @@ _END_WAITING = text("""
 
 
 _SLOTS = text("""
-    SELECT slot_at, until_at, count, state, reason, execution_id FROM gobblin_service.flow_slot
+    SELECT slot_at, until_at, count AS slot_count, state, reason, execution_id FROM gobblin_service.flow_slot
      WHERE flow_id = :flow_id ORDER BY slot_at DESC LIMIT :limit
 """)
 
@@ -49,7 +49,7 @@ _SLOTS = text("""
 def list_slots(connection: Connection, flow_id: uuid.UUID, limit: int) -> Sequence[FlowSlot]:
     rows = connection.execute(_SLOTS, {"flow_id": flow_id, "limit": limit}).all()
     return [
-        FlowSlot(row.slot_at, row.until_at, row.count, SlotState(row.state), row.reason, row.execution_id)
+        FlowSlot(row.slot_at, row.until_at, row.slot_count, FlowSlotState(row.state), row.reason, row.execution_id)
         for row in rows
     ]
 

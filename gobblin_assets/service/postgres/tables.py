@@ -27,7 +27,7 @@ from sqlalchemy.dialects.postgresql import JSON, JSONB
 from gobblin_assets.db.table_metadata import NAMING, moment, states
 from gobblin_assets.model.job_ticket import TicketVerb
 from gobblin_assets.service.flow_store import FlowState
-from gobblin_assets.service.slots import SlotState
+from gobblin_assets.service.slots import FlowSlotState
 from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
 
 SERVICE_SCHEMA: Final = "gobblin_service"
@@ -199,7 +199,7 @@ flow_slot = Table(
     # The execution that it is run by.
     Column("execution_id", BigInteger),
     moment("accounted_at", nullable=False, default_now=True),
-    CheckConstraint(f"state IN ({states(*SlotState)})", name="state"),
+    CheckConstraint(f"state IN ({states(*FlowSlotState)})", name="state"),
     CheckConstraint("count >= 1 AND (count = 1) = (slot_at = until_at)", name="count"),
     CheckConstraint("state <> 'RUN' OR execution_id IS NOT NULL", name="execution_id"),
     Index("flow_slot_waiting", "flow_id", "slot_at", postgresql_where=text("state = 'WAITING'")),
