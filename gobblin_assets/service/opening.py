@@ -98,7 +98,7 @@ def open_service(
     try:
         prepare_schema(engine, say, upgrades=settings.database_url is None)
         store, executions = PostgresFlowStore(engine), PostgresExecutionStore(engine)
-        schedules, jobs = PostgresScheduleStore(engine), PostgresPublishingJobs(engine)
+        schedules = PostgresScheduleStore(engine)
         catalog = FlowCatalog(store)
         published = PackCatalog(PostgresPackStore(engine))
         _publish_all(published, packs, say)

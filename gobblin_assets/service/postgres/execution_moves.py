@@ -11,16 +11,17 @@ from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.service.execution_store import JobOfExecution
+from gobblin_assets.service.flow_config import FailureOption
 from gobblin_assets.service.job_progress import JobOutline, check_move, decide_execution
 from gobblin_assets.service.job_retries import NextTicket, make_ticket_id
 from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
 
 IS_UNSENT: Final = f"status IN ({states(*UNSENT)})"
 
-_LOCK = text("""
+_LOCK = text(f"""
     SELECT e.execution_id, e.request_id, e.status, e.cancel_asked_at IS NOT NULL AS is_asked_to_end,
            e.launch_at IS NOT NULL AS has_no_jobs,
-           coalesce(v.config ->> 'failure_option', '') = 'FINISH_RUNNING' AS finishes_running
+           coalesce(v.config ->> 'failure_option', '') = '{FailureOption.FINISH_RUNNING}' AS finishes_running
       FROM gobblin_service.flow_execution e
       JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (e.flow_id, e.flow_version)
      WHERE e.execution_id = :execution_id FOR UPDATE OF e
