@@ -47,6 +47,9 @@ PATIENCE_S: Final = 60.0
 AHEAD: Final = 2
 """For each slot of the instance, so many runs are asked for: one of them waits in Dagster's queue."""
 
+_SLOTS_WITHOUT_LIMIT: Final = 10
+"""As many as Dagster's queue lets work at once where nobody says how many."""
+
 _DIGEST_DIGITS: Final = 12
 _LISTED_MAX: Final = 500
 _RUNS_READ_MAX: Final = 500
@@ -243,9 +246,11 @@ def read_tickets(run: dg.DagsterRun) -> list[TicketId]:
 
 
 def find_slots(instance: dg.DagsterInstance) -> int:
-    """How many runs the instance lets work at once."""
+    """How many runs the instance lets work at once; where it has no limit, as many as an executor takes."""
     queue = instance.get_concurrency_config().run_queue_config
-    return 1 if queue is None else max(1, queue.max_concurrent_runs)
+    if queue is None or queue.max_concurrent_runs < 0:
+        return _SLOTS_WITHOUT_LIMIT
+    return queue.max_concurrent_runs
 
 
 def plan_packs(tickets: Sequence[OpenTicket], described: Mapping[TicketId, WaitingTicket], pack_max: int) -> list[Pack]:

@@ -14,10 +14,11 @@ from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.dagster_executor import EXECUTOR, GROUP, ROWS, DagsterExecutor, run_dagster_executor
+from tests.support.dagster_process import WAIT_S_MAX
 from tests.support.database_pool import DatabasePool
 from tests.support.orders_to_die import WAIT, give_order
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=3)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=6)]
 
 Status = dg.DagsterRunStatus
 
@@ -50,6 +51,8 @@ def test_a_flow_runs_in_dagster_and_its_page_leads_there(world: DagsterExecutor)
     assert f'href="{shown["url"]}"' in page
     assert f'href="{shown["assets"][0]["url"]}"' in page
     assert log["outputs"][0]["lines"]
+    suggested = world.service.ask("POST", "/api/v1/nodes/shop:suggest?wait_s=10", {})
+    assert (suggested.status, table in suggested.text) == (200, True), suggested.text
 
     world.dagster.wait_for_status(shown["run_id"], Status.SUCCESS)
     run = world.dagster.instance.get_run_by_id(shown["run_id"])
@@ -177,3 +180,16 @@ def test_what_was_under_way_when_all_of_dagster_ended_goes_on_with_the_next(worl
     assert world.await_end(ticket_id).details["state"] == "COMPLETE"
     assert (len(world.find_runs(ticket_id)), world.count_rows(f"public.{name}")) == (2, ROWS)
     world.dagster.wait_for_status(first, Status.FAILURE)
+
+
+@pytest.mark.thorough
+def test_a_run_goes_on_when_dagster_is_asked_to_end(world: DagsterExecutor) -> None:
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    ticket_id = world.send("goes_on", world.make_table("goes_on"))
+    world.dagster.wait((world.folder / "obeyed").exists, "the ticket is begun")
+    ending = world.dagster.terminate_dev()
+    (world.folder / "obeyed").unlink()
+    assert world.await_end(ticket_id).details["state"] == "COMPLETE"
+    assert (len(world.find_runs(ticket_id)), world.count_rows("public.goes_on")) == (1, ROWS)
+    ending.wait(WAIT_S_MAX)
+    world.dagster.start()

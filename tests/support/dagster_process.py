@@ -68,6 +68,15 @@ class DagsterProcess:
         self._process.wait(WAIT_S_MAX)
         self._process = None
 
+    def terminate_dev(self) -> "subprocess.Popen[bytes]":
+        """Ask its first process alone to end, and wait until the web server is gone. Gives that process."""
+        process = self._process
+        assert process is not None
+        process.terminate()
+        self.wait(lambda: not self._answers(), "the web server is gone")
+        self._process = None
+        return process
+
     def close(self) -> None:
         self.kill_all()
         self._log.close()
