@@ -29,6 +29,8 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import LONG_RUN_S, AttemptEnd, Claim, OpenTicket, TicketReportKind, WaitingTicket
 from tests.support.dagster_instance import open_instance
 
+pytestmark = pytest.mark.turns(of=4)
+
 EXECUTOR = "lake"
 Status = dg.DagsterRunStatus
 
