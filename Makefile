@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --extra service --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into demo-service service test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into demo-service demo-cluster service test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -51,8 +51,14 @@ demo-into: check-java $(READY)  ## Rows loaded into tables, a topic and a table 
 demo-cdc: check-java $(READY)  ## Tables followed by their change log while they are written to: a copy, a kill, a table more, the proof
 	@$(BIN)/python -m demo.cdc.run_demo
 
-demo-service: check-java $(READY)  ## Four flows by REST (tables, a copy, a topic, changes), whose executors are all killed, and the proof
+demo-demo-cluster: check-java $(READY)  ## The same flows on three nodes, Dagster, processes and two logs; one of each is killed
+	@$(BIN)/python -m demo.service.run_cluster
+
+service: check-java $(READY)  ## Four flows by REST (tables, a copy, a topic, changes), whose executors are all killed, and the proof
 	@$(BIN)/python -m demo.service.run_demo
+
+demo-cluster: check-java $(READY)  ## The same flows on three nodes, Dagster, processes and two logs; one of each is killed
+	@$(BIN)/python -m demo.service.run_cluster
 
 service: check-java $(READY)  ## The same, and then the service stays up with its pages on http://localhost:8080
 	@$(BIN)/python -m demo.service.run_demo --keep
