@@ -1,4 +1,4 @@
-"""`make demo-service` and `make demo-cluster` in clones: their verdicts, their exit codes, and that no server is left."""
+"""`make demo-service` and `make demo-cluster` in clones: their verdicts, exit codes, and that no server is left."""
 
 from pathlib import Path
 
