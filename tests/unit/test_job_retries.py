@@ -33,7 +33,10 @@ def test_what_may_pass_is_tried_again_ever_later_and_at_most_so_often(family: Er
     assert spread.wait_s == 90.0
 
 
-@pytest.mark.parametrize("family", [None, *(set(ErrorFamily) - {ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN})])
+@pytest.mark.parametrize(
+    "family",
+    [None, *(each for each in ErrorFamily if each not in (ErrorFamily.RETRYABLE, ErrorFamily.OUTCOME_UNKNOWN))],
+)
 def test_what_a_person_has_to_mend_is_not_tried_again(family: ErrorFamily | None) -> None:
     assert decide(ExecutionStatus.FAILED, family) is None
 
