@@ -3,6 +3,7 @@
 A process of an executor may die or be paused between any two steps. A paused one goes on where it was.
 """
 
+import datetime as dt
 import random
 import uuid
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class FakeRun:
     sent: SentTicket | None = None
     token: int = 0
     made: Publication | None = None
+    kept_until: dt.datetime | None = None
+    is_ending: bool = False
 
     @property
     def owner(self) -> str:
@@ -120,7 +123,14 @@ class FakeExecutor:
         if not self.runs:
             return
         kept = self.log.renew([run.claim for run in self.runs.values()], ttl_s=CLAIM_TTL_S)
-        self.runs = {each: run for each, run in self.runs.items() if run.claim in kept}
+        now = self.raw.now()
+        for ticket_id, run in list(self.runs.items()):
+            if run.claim in kept:
+                run.kept_until = now + dt.timedelta(seconds=CLAIM_TTL_S)
+            else:
+                is_robbed = not run.is_ending and run.kept_until is not None and now < run.kept_until
+                assert not is_robbed, f"a claim of {self.owner} that lives is taken away"
+                del self.runs[ticket_id]
 
     def _take(self, ticket: OpenTicket) -> None:
         if ticket.verb is TicketVerb.CANCEL:
@@ -130,7 +140,8 @@ class FakeExecutor:
         elif ticket.verb is not TicketVerb.ADD or len(self.runs) < self.slots:
             claim = self.log.claim(ticket.ticket_id, self.owner, ttl_s=CLAIM_TTL_S)
             if claim is not None:
-                self.runs[ticket.ticket_id] = FakeRun(claim, ticket.verb)
+                kept_until = self.raw.now() + dt.timedelta(seconds=CLAIM_TTL_S)
+                self.runs[ticket.ticket_id] = FakeRun(claim, ticket.verb, kept_until=kept_until)
 
     def _go_on(self, run: FakeRun) -> None:
         try:
@@ -253,6 +264,7 @@ class FakeExecutor:
         return True
 
     def _end(self, run: FakeRun, end: AttemptEnd, details: dict[str, Any]) -> None:
+        run.is_ending = True
         try:
             self._report_missed(run)
             if run.sent is not None and run.sent.ticket is not None:

@@ -9,7 +9,7 @@ from typing import Final
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.service.specs import FlowKey
 from tests.simulation.service_promises import ServicePromises
-from tests.simulation.service_world import LOGS, PERSON, Fault, ServiceWorld
+from tests.simulation.service_world import PERSON, Fault, ServiceWorld
 from tests.support.flow_world import KEY
 
 CRON: Final = "*/10 * * * *"
@@ -46,7 +46,8 @@ def _is_over(world: ServiceWorld) -> bool:
     is_open = any(execution.ended_at is None for execution in world.tables.executions.values())
     waits = any(world.tables.list_waiting(flow_id) for flow_id in world.tables.flows)
     tickets = any(row.ended_as is None for log in world.logs.values() for row in log.tickets.values())
-    return not (is_open or waits or tickets)
+    deletions = any(job.deletion == "waits" for job in world.tables.list_jobs())
+    return not (is_open or waits or tickets or deletions)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,33 @@
 """What holds in a simulated world of the service after each step, and what holds at its end."""
 
+import datetime as dt
+import uuid
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from gobblin_assets.model.job_ticket import TicketVerb
+from gobblin_assets.service.schedules import Schedule
 from gobblin_assets.service.slots import FlowSlotState
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus
 from gobblin_assets.state.tickets import TicketReportKind
 from tests.simulation.service_log import FakeLog, TicketRow
 from tests.simulation.service_stores import OVERLAPS_MAX
-from tests.simulation.service_tables import JobRow
+from tests.simulation.service_tables import FlowRow, JobRow, SlotRow
 from tests.simulation.service_world import ServiceWorld
 
 _WAITING_PER_SLOT = 2
 _HEARD_S = 30.0
+
+
+@dataclass(frozen=True)
+class _Scheduled:
+    """The schedule of a flow, as the last look saw it."""
+
+    version: int
+    schedule: Schedule | None
+    next_at: dt.datetime | None
 
 
 class ServicePromises:
@@ -26,6 +41,7 @@ class ServicePromises:
         self._versions: dict[str, int] = {}
         self._partitions: set[tuple[str, int]] = set()
         self._log_of: dict[str, str] = {}
+        self._scheduled: dict[uuid.UUID, _Scheduled] = {}
 
     def check(self) -> None:
         """After a step. AssertionError says what is broken."""
@@ -91,6 +107,11 @@ class ServicePromises:
             if execution.ended_at is None:
                 by_flow[execution.flow_id].append(execution)
             assert (execution.ended_at is not None) is (execution.status in ENDED), "an end without its time"
+            for job in execution.jobs:
+                parents = [each for each in execution.jobs if each.number in job.after and not each.is_worker]
+                is_early = job.send_begun_at is not None and job.status not in ENDED
+                is_ready = all(each.status is ExecutionStatus.COMPLETE for each in parents)
+                assert is_ready or not is_early, f"{job.job_name} does not wait for the job before it"
             if execution.status in ENDED and execution.jobs:
                 assert all(job.status in ENDED for job in execution.jobs), "an execution ends before its jobs"
         for found in by_flow.values():
@@ -103,7 +124,7 @@ class ServicePromises:
         tables = self.world.tables
         for flow in tables.flows.values():
             rows = sorted((slot for slot in tables.slots.values() if slot.flow_id == flow.flow_id), key=lambda s: s.at)
-            for before, behind in zip(rows, rows[1:], strict=False):
+            for before, behind in pairwise(rows):
                 assert before.until < behind.at, f"slots of {flow.key.name} are accounted twice"
             for slot in rows:
                 assert (slot.state is FlowSlotState.RUN) <= (slot.execution_id is not None), "a run without execution"
@@ -112,6 +133,26 @@ class ServicePromises:
             named = {slot.execution_id for slot in rows if slot.state is FlowSlotState.RUN}
             for execution in tables.list_of(flow.flow_id):
                 assert execution.fire_at is None or execution.execution_id in named, "an execution without its slot"
+            self._check_account(flow, rows)
+
+    def _check_account(self, flow: FlowRow, rows: Sequence[SlotRow]) -> None:
+        """What was due since the last look, and is due no more, is accounted."""
+        before = self._scheduled.get(flow.flow_id)
+        schedule = flow.config.parse_schedule(flow.flow_id)
+        self._scheduled[flow.flow_id] = _Scheduled(flow.version, schedule, flow.next_fire_at)
+        if before is None or before.schedule is None or before.next_at is None or flow.version > before.version + 1:
+            return
+        if flow.deleted_at is not None:
+            until = flow.deleted_at
+        elif before.schedule != schedule:
+            until = flow.updated_at
+        else:
+            until = (flow.next_fire_at or before.next_at) - dt.timedelta(seconds=1)
+        slot: dt.datetime | None = before.next_at
+        while slot is not None and slot <= until:
+            found = [row for row in rows if row.at <= slot <= row.until]
+            assert len(found) == 1, f"the slot {slot} of {flow.key.name} is accounted {len(found)} times"
+            slot = before.schedule.next_after(slot)
 
     def check_end(self) -> None:
         """When all is calm, and everything has gone on for long enough."""
@@ -119,24 +160,23 @@ class ServicePromises:
         world = self.world
         for flow in world.tables.flows.values():
             schedule = flow.config.parse_schedule(flow.flow_id)
-            rows = [slot for slot in world.tables.slots.values() if slot.flow_id == flow.flow_id]
-            self._check_account(flow.key.name, rows)
+            assert not world.tables.list_waiting(flow.flow_id), f"a slot of {flow.key.name} still waits"
             if flow.deleted_at is None and schedule is not None and not schedule.is_continuous:
-                assert flow.next_fire_at is not None and flow.next_fire_at > world.now(), "a slot is still due"
+                assert (flow.next_fire_at or world.now()) > world.now(), "a slot is still due"
         for execution in world.tables.executions.values():
             waits = [job for job in execution.jobs if job.status not in ENDED and not job.is_worker]
             said = f"the execution {execution.execution_id} is {execution.status}: {execution.message!r}"
             told = [(job.status.value, job.executor, job.progress.message) for job in waits]
             assert execution.status in ENDED or (execution.has_workers and not waits), f"{said} {told}"
             for job in execution.jobs:
+                is_unsent = job.cancel_verb is TicketVerb.DELETE and job.cancel_sent_at is None
+                assert not is_unsent, f"nobody sends the deletion of {job.job_name}"
+                assert job.deletion != "waits", f"nobody reads that {job.job_name} was deleted"
                 self._check_count(job)
         for log in world.logs.values():
             for row in log.tickets.values():
                 is_open = row.ended_as is None and not row.is_worker
                 assert not is_open, f"the ticket {row.sent.verb} of {row.job_name} is left open"
-
-    def _check_account(self, name: str, rows: list) -> None:  # type: ignore[type-arg]  # of rows of slots
-        assert not [row for row in rows if row.state is FlowSlotState.WAITING], f"a slot of {name} still waits"
 
     def _check_count(self, job: JobRow) -> None:
         """Reports that were folded are what the ledger has."""

@@ -93,7 +93,9 @@ class FakeScheduleStore:
         now = self._tables.now()
         due = [flow for flow in self._tables.flows.values() if self._is_due(flow)]
         return [
-            DueFlow(f.flow_id, f.version, f.next_fire_at or now, now, f.config.model_dump_json(), f.paused_at, f.resumed_at)
+            DueFlow(
+                f.flow_id, f.version, f.next_fire_at or now, now, f.config.model_dump_json(), f.paused_at, f.resumed_at
+            )
             for f in due[:limit]
         ]
 
@@ -318,9 +320,9 @@ class FakeExecutionStore:
         if row is None or row.status not in UNSENT or (row.send_at is not None and row.send_at > now):
             return SendTurn.OVER
         replaces = row.is_worker and row.attempt > 1
-        if waiting_max is not None and row.send_begun_at is None and not replaces:
-            if self.count_waiting(row.executor) >= waiting_max:
-                return SendTurn.FULL
+        is_bound = waiting_max is not None and row.send_begun_at is None and not replaces
+        if waiting_max is not None and is_bound and self.count_waiting(row.executor) >= waiting_max:
+            return SendTurn.FULL
         row.send_begun_at = row.send_begun_at or now
         pause_s = min(_SEND_PAUSE_S_MAX, _SEND_PAUSE_S * 2.0 ** min(row.send_tries, 20))
         row.send_tries, row.send_at = row.send_tries + 1, now + dt.timedelta(seconds=pause_s)
