@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -96,43 +96,48 @@ class ExecutorHealths:
         self._told: frozenset[str] = frozenset()
 
     def look(self) -> None:
-        """Read all heartbeats. A way that is down leaves what was heard before."""
+        """Read all heartbeats. A way that is down leaves what was heard before.
+
+        An executor that has left the topology is heard all the same, since jobs may still wait for it.
+        """
         self._away.ask()
         away = self._away.names
         executors: dict[str, list[ExecutorSpec]] = defaultdict(list)
+        names = set()
         for spec in self._topology().executors.values():
             executors[spec.executor.way].append(spec.executor)
+            names.add(spec.executor.name)
         found: dict[str, _Heard] = {}
         for way, some in executors.items():
             if way in away:
                 continue
             try:
-                found.update(self._read(way, some))
+                found.update(self._read(way, some, names))
             except RejectedError as error:
                 self._tell(way, error)
             except GobblinError as error:
                 self._tell(way, error)
                 self._away.add(way)
-        names = {each.name for some in executors.values() for each in some}
         with self._lock:
-            self._heard = {name: each for name, each in {**self._heard, **found}.items() if name in names}
+            self._heard = {**self._heard, **found}
         self._tell_refused(found)
 
     def get(self, executor: str) -> ExecutorHealth:
-        """Of an executor that is not in the topology: UNKNOWN."""
+        """Of an executor that no look has found in a topology, or heard: UNKNOWN."""
         with self._lock:
             heard = self._heard.get(executor)
         if heard is None:
             return ExecutorHealth(executor, HealthState.UNKNOWN, reason=_NEVER_HEARD)
         return judge_health(executor, heard.beats, heard.log_id, self._monotonic() - heard.read_at_s)
 
-    def _read(self, way: str, executors: Iterable[ExecutorSpec]) -> Mapping[str, _Heard]:
+    def _read(self, way: str, executors: Iterable[ExecutorSpec], of_topology: Collection[str]) -> Mapping[str, _Heard]:
+        """Of the way's executors, and of those that are heard there and that the topology has nowhere."""
         beats: dict[str, list[HeardHeartbeat]] = defaultdict(list)
         read_at_s = self._monotonic()
         for each in self._logs.get_store(way).list_heartbeats():
             beats[each.beat.executor].append(each)
         log_id = self._logs.get_log_id(way) if beats else None
-        names = [each.name for each in executors]
+        names = {each.name for each in executors} | (beats.keys() - set(of_topology))
         return {name: _Heard(tuple(beats[name]), log_id, read_at_s) for name in names if name in beats}
 
     def _tell(self, way: str, error: GobblinError) -> None:

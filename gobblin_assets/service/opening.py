@@ -135,6 +135,8 @@ def open_service(
         limited.add_listener(core)
         published.add_listener(core.on_packs)
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
+        # Who sends knows how executors are: one that was never heard would get all that waits.
+        executors.look()
         with closing(logs), _run(core, listener, say):
             yield OpenService(flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors)
     finally:

@@ -24,6 +24,7 @@ from tests.simulation.mutated import VARIABLE
 from tests.simulation.object_machine import OBJECT_DEEDS_MAX, ObjectHistories
 from tests.simulation.object_scenarios import OBJECT_OVERLAPS, OBJECT_SCENARIOS, OBJECT_TAKEOVERS
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.service_history import run_service_history
 from tests.simulation.sink_history import run_sink_history
 from tests.simulation.sink_moves import run_moves
 from tests.simulation.sink_mutants import IN_SINK_MOVES
@@ -132,6 +133,11 @@ def hunt_in_slot_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SE
 def hunt_in_marked_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
     """The same of sinks that load a table of Postgres, or the example's file."""
     return _hunt_by_seed(mutant, run_file_history if mutant in IN_A_FILE else run_marked_history, seeds)
+
+
+def hunt_in_service_histories(mutant: Mutant, seeds: Iterable[int] = range(_SINK_SEEDS_MAX)) -> Catch:
+    """The same of the service."""
+    return _hunt_by_seed(mutant, run_service_history, seeds)
 
 
 def hunt_among_stored_rows(mutant: Mutant) -> Catch:

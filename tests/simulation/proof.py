@@ -29,6 +29,7 @@ from tests.simulation.hunting import (
     hunt_in_copy_histories,
     hunt_in_marked_histories,
     hunt_in_object_histories,
+    hunt_in_service_histories,
     hunt_in_sink_histories,
     hunt_in_slot_histories,
     hunt_in_the_copy_world,
@@ -41,6 +42,7 @@ from tests.simulation.mutants import BY_A_PROMISE, IN_AN_ADAPTER, IN_THE_SIMULAT
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
 from tests.simulation.object_scenarios import OBJECT_SCENARIOS
 from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.service_mutants import IN_SERVICE_HISTORIES
 from tests.simulation.sink_faults import (
     SINK_OVERLAPS,
     SINK_SCENARIOS,
@@ -142,6 +144,7 @@ def _list_parts(workers: int, random_histories: int) -> list[Part]:
             Part(kind, each.name, lambda explore=explore, each=each: _explore(explore, each)) for each in SCENARIOS
         ]
     parts += _list_sink_parts()
+    parts += [Part("mutants", m.name, lambda m=m: hunt_in_service_histories(m)) for m in IN_SERVICE_HISTORIES]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_an_adapter(m)) for m in IN_AN_ADAPTER]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_simulated_world(m)) for m in IN_THE_SIMULATED_WORLD]
     parts += [Part("mutants", m.name, lambda m=m: hunt_in_the_copy_world(m)) for m in IN_THE_COPY_WORLD]

@@ -8,6 +8,7 @@ from tests.simulation.marked_mutants import IN_MARKED_HISTORIES
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import IN_AN_ADAPTER, IN_THE_SIMULATED_WORLD
 from tests.simulation.object_mutants import IN_OBJECT_HISTORIES, IN_THE_OBJECT_WORLD
+from tests.simulation.service_mutants import IN_SERVICE_HISTORIES
 from tests.simulation.sink_mutants import IN_SINK_HISTORIES, IN_SINK_MOVES
 from tests.simulation.slot_mutants import IN_SLOT_HISTORIES
 from tests.simulation.stored_rows import IN_THE_WORLD_OF_STORED_ROWS
@@ -24,6 +25,7 @@ MUTANTS = [
     *IN_SINK_MOVES,
     *IN_SLOT_HISTORIES,
     *IN_MARKED_HISTORIES,
+    *IN_SERVICE_HISTORIES,
     *IN_AN_ADAPTER,
 ]
 
