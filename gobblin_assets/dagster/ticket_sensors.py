@@ -25,6 +25,7 @@ from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
+from gobblin_assets.dagster.worker_runs import WORKERS_JOB
 from gobblin_assets.dagster.worker_slots import find_workers_max
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb, names_of_job_uri
@@ -202,15 +203,15 @@ class MonitorTick:
 
     def _end_if_dead(self, claim: Claim, run_id: str) -> None:
         run = self.instance.get_run_by_id(run_id)
-        if run is not None and (not run.is_finished or run.job_name != TICKETS_JOB):
-            # Runs of workers have a sensor of their own.
+        # A run that is not here may live in another instance on this log. Runs of workers have a sensor of their own.
+        if run is None or not run.is_finished or run.job_name == WORKERS_JOB:
             return
-        is_terminated = run is not None and run.status is dg.DagsterRunStatus.CANCELED
+        is_terminated = run.status is dg.DagsterRunStatus.CANCELED
         end = AttemptEnd.CANCELLED if is_terminated else AttemptEnd.DIED
         said = TERMINATED if is_terminated else f"its Dagster run {run_id} died"
         if end_dead_attempt(claim, self.stores, end, said):
             self.said.append(f"ticket {claim.ticket_id}: attempt {claim.attempt} {said}")
-        if run is not None and is_terminated:
+        if is_terminated:
             self._end_terminated(run)
 
     def _end_terminated(self, run: dg.DagsterRun) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.test_utils import create_run_for_test
 from sqlalchemy import Engine, text
 
@@ -129,6 +130,28 @@ def test_a_claim_of_another_kind_of_executor_is_left_alone(inbox: Inbox) -> None
     claim = inbox.claim(inbox.send(), "host:123")
     assert inbox.look() == []
     assert inbox.stores.tickets.renew([claim], ttl_s=30) == {claim}
+
+
+def test_a_claim_of_a_run_of_another_instance_is_left_alone(inbox: Inbox) -> None:
+    claim = inbox.claim(inbox.send(), describe_owner(str(uuid.uuid4())))
+    assert inbox.look() == []
+    assert inbox.stores.tickets.renew([claim], ttl_s=30) == {claim}
+
+
+@pytest.mark.parametrize(("status", "state"), [(Status.CANCELED, "CANCELLED"), (Status.FAILURE, "DIED")])
+def test_an_attempt_of_a_run_of_assets_ends_as_its_run(inbox: Inbox, status: Status, state: str) -> None:
+    run = create_run_for_test(inbox.instance, job_name=IMPLICIT_ASSET_JOB_NAME, status=Status.STARTED)
+    ticket_id = inbox.send()
+    claim = inbox.claim(ticket_id, describe_owner(run.run_id))
+    inbox.look()
+    assert inbox.stores.tickets.renew([claim], ttl_s=30) == {claim}
+    if status is Status.FAILURE:
+        inbox.instance.report_run_failed(run)
+    else:
+        inbox.instance.report_run_canceled(run)
+    inbox.look()
+    *_before, last = inbox.stores.tickets.list_reports([ticket_id], {}, limit=9)
+    assert (last.kind, last.details["state"]) == (TicketReportKind.ENDED, state)
 
 
 def test_what_a_person_terminates_in_the_queue_is_cancelled(inbox: Inbox) -> None:
