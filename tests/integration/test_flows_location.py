@@ -16,7 +16,7 @@ from dagster._grpc.client import DagsterGrpcClient
 from sqlalchemy import text
 
 from gobblin_assets.dagster.flows_location import build_flows_definitions, choose_flows, find_flows
-from gobblin_assets.dagster.flows_reloading import FlowsWatch, ServerAddress, find_reloadable
+from gobblin_assets.dagster.flows_reloading import FlowsWatch, ServerAddress, find_reloadable, watch_flows
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
@@ -159,6 +159,15 @@ def test_a_new_ticket_is_news_only_if_it_says_something_else(ticket_shop: Ticket
     assert watch.has_news(tickets)
     few = find_flows(tickets, assets_max=1)
     assert not FlowsWatch(few.loaded, partial(choose_flows, assets_max=1)).has_news(tickets)
+
+
+@pytest.mark.usefixtures("variables")
+def test_who_watches_asks_for_reloads_until_another_process_has_loaded_the_code(ticket_shop: TicketShop) -> None:
+    watch = FlowsWatch(find_flows(ticket_shop.stores.tickets).loaded, choose_flows)
+    ticket_shop.send()
+    answers = [True, False, False]
+    watch_flows(watch, answers.pop, pause_s=0.01)
+    assert answers == []
 
 
 @pytest.mark.parametrize(
