@@ -43,24 +43,29 @@ LoadedTickets = Mapping[JobName, tuple[TicketId, JobTicket | None]]
 
 
 class FlowsWatch:
-    """Says whether the jobs that ``choose`` gives, by name, are others than those that were loaded."""
+    """Says whether the jobs that ``choose`` gives, by name, are others than those that were loaded.
 
-    def __init__(self, loaded: LoadedTickets, choose: Callable[[TicketStore], Mapping[JobName, LastTicket]]) -> None:
-        self._known = dict(loaded)
+    ``loaded`` None: the log was away, so that any answer of it is news.
+    """
+
+    def __init__(
+        self, loaded: LoadedTickets | None, choose: Callable[[TicketStore], Mapping[JobName, LastTicket]]
+    ) -> None:
+        self._known = None if loaded is None else dict(loaded)
         self._choose = choose
 
     def has_news(self, tickets: TicketStore) -> bool:
         """A new ticket of a job that is as it was is none. Reads the tickets that are new since the last look."""
-        chosen = self._choose(tickets)
-        if chosen.keys() != self._known.keys():
+        chosen, known = self._choose(tickets), self._known
+        if known is None or chosen.keys() != known.keys():
             return True
-        other = {name: each.ticket_id for name, each in chosen.items() if self._known[name][0] != each.ticket_id}
+        other = {name: each.ticket_id for name, each in chosen.items() if known[name][0] != each.ticket_id}
         found = tickets.load_jobs(list(other.values())) if other else {}
         for name, ticket_id in other.items():
-            ticket = self._known[name][1]
+            ticket = known[name][1]
             if found.get(ticket_id) != ticket:
                 return True
-            self._known[name] = ticket_id, ticket
+            known[name] = ticket_id, ticket
         return False
 
 
