@@ -16,6 +16,7 @@ from gobblin_assets.dagster.daemon_lock import DaemonLock, hold_daemon_lock
 from gobblin_assets.dagster.instance import HOME_VARIABLE, URL_VARIABLE, find_instance, prepare_instance, storage_url
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
+from tests.support.postgres import Database
 
 SCHEMA = "dagster_two"
 PAUSE_S = 0.05
@@ -155,10 +156,12 @@ def test_a_holder_of_whom_this_user_may_see_nothing_is_named_without_its_start(
     assert ", since" not in str(refused.value)
 
 
-def test_both_ends_of_a_lock_notice_a_peer_that_is_gone(tmp_path: Path, database_url: str, locks: Locks) -> None:
-    url = storage_url(Settings(tmp_path, database_url), print)
+def test_both_ends_of_a_lock_notice_a_peer_that_is_gone(
+    tmp_path: Path, fresh_database: Database, locks: Locks
+) -> None:
+    url = storage_url(Settings(tmp_path, fresh_database.url), print)
     with locks.hold(url).engine.connect() as connection:
-        fd = connection.connection.driver_connection.fileno()
+        fd = connection.connection.driver_connection.fileno()  # type: ignore[union-attr]  # psycopg 2's
         with socket.socket(fileno=os.dup(fd)) as end:
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
