@@ -20,6 +20,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import dagster as dg
+from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
@@ -46,7 +47,7 @@ PATIENCE_S: Final = 60.0
 """So long after its run was seen to work, a ticket that is not begun is asked for again."""
 
 AHEAD: Final = 2
-"""For each slot of the instance, so many runs are asked for: one of them waits in Dagster's queue."""
+"""For each slot of the instance, and of each limit of tags, so many runs are asked for: one waits in Dagster's queue."""
 
 _SLOTS_WITHOUT_LIMIT: Final = 10
 """As many as Dagster's queue lets work at once where nobody says how many."""
@@ -143,7 +144,7 @@ class MonitorTick:
         room = AHEAD * find_slots(self.instance) - len(runs)
         described = self.stores.tickets.describe_waiting([each.ticket_id for each in waiting])
         packs = plan_packs([each for each in waiting if each.ticket_id not in kept], described, self.pack_max)
-        requests = self._ask(packs, max(0, room))
+        requests = self._ask(packs, max(0, room), self._count_tags(runs))
         return requests, json.dumps(since, sort_keys=True)
 
     def describe_rest(self) -> str:
@@ -155,7 +156,13 @@ class MonitorTick:
         is_late = since_s is not None and self.now.timestamp() - since_s > PATIENCE_S
         return [] if is_late else read_tickets(run)
 
-    def _ask(self, packs: Sequence[Pack], room: int) -> list[dg.RunRequest]:
+    def _count_tags(self, runs: Sequence[dg.DagsterRun]) -> TagConcurrencyLimitsCounter:
+        """Counts against the instance's limits of tags, each for so many runs as room is for all."""
+        queue = self.instance.get_concurrency_config().run_queue_config
+        limits = [] if queue is None else queue.tag_concurrency_limits
+        return TagConcurrencyLimitsCounter([{**each, "limit": AHEAD * each["limit"]} for each in limits], [*runs])
+
+    def _ask(self, packs: Sequence[Pack], room: int, counted: TagConcurrencyLimitsCounter) -> list[dg.RunRequest]:
         ended = self._find_ended([each.first for each in packs])
         requests: list[dg.RunRequest] = []
         for pack in packs:
@@ -172,7 +179,12 @@ class MonitorTick:
                 waited_s = (self.now - max(map(find_ended_at, tries))).total_seconds()
                 if waited_s < decide_try_wait_s(unclaimed):
                     continue
-            requests.append(self._make_request(pack, len(tries) + 1))
+            request = self._make_request(pack, len(tries) + 1)
+            made = dg.DagsterRun(job_name=TICKETS_JOB, tags=request.tags)
+            # The runs that others may have at once are not asked for behind runs that only wait.
+            if not counted.is_blocked(made):
+                counted.update_counters_with_launched_item(made)
+                requests.append(request)
         return requests
 
     def _make_request(self, pack: Pack, number: int) -> dg.RunRequest:

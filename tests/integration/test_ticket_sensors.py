@@ -15,6 +15,7 @@ from sqlalchemy import Engine, text
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, describe_owner
 from gobblin_assets.dagster.ticket_sensors import (
     AHEAD,
+    FLOW_GROUP_TAG,
     PATIENCE_S,
     PRIORITY_TAG,
     TICKET_TAG,
@@ -173,6 +174,19 @@ def test_no_more_runs_are_asked_for_than_can_begin_soon(inbox: Inbox) -> None:
     for request in requests[1:]:
         inbox.make_run(request, Status.NOT_STARTED)
     assert len(inbox.look()) == 1
+
+
+def test_a_group_that_is_limited_leaves_room_for_others(inbox: Inbox, tmp_path: Path) -> None:
+    limit = {"key": FLOW_GROUP_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
+    runs = {"max_concurrent_runs": 2, "tag_concurrency_limits": [limit]}
+    for number in range(15):
+        inbox.send(f"job{number}", group="busy")
+    inbox.send("other", group="other")
+    with open_instance(tmp_path / "limited", {"concurrency": {"runs": runs}}) as inbox.instance:
+        first, *others = inbox.look()
+        assert [each.tags[FLOW_GROUP_TAG] for each in (first, *others)] == ["busy", "busy", "other"]
+        inbox.make_run(first, Status.STARTED)
+        assert [each.tags[FLOW_GROUP_TAG] for each in inbox.look()] == ["busy", "other"]
 
 
 def test_a_ticket_that_is_cancelled_and_one_that_is_used_up_need_no_run(inbox: Inbox) -> None:
