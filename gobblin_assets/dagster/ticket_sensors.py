@@ -2,7 +2,7 @@
 
 A run asks the log whether it may begin: it claims. So a run may be asked for twice, and a run that Dagster failed
 before it claimed anything is asked for again, after a pause. Dagster's memory of run keys knows no failure: a key has a
-ticket and the number of its run.
+ticket and its run before.
 
 Small tickets of one flow group share a run, since a run costs seconds before its first row. A run that works on one of
 them for long keeps the others no longer: they are asked for anew, and whoever claims first has them.
@@ -47,7 +47,7 @@ PATIENCE_S: Final = 60.0
 """So long after its run was seen to work, a ticket that is not begun is asked for again."""
 
 AHEAD: Final = 2
-"""For each slot of the instance, and of each limit of tags, so many runs are asked for: one waits in Dagster's queue."""
+"""For each slot of the instance, and of each limit of tags, so many runs are asked for: one waits in the queue."""
 
 _SLOTS_WITHOUT_LIMIT: Final = 10
 """As many as Dagster's queue lets work at once where nobody says how many."""
@@ -179,7 +179,7 @@ class MonitorTick:
                 waited_s = (self.now - max(map(find_ended_at, tries))).total_seconds()
                 if waited_s < decide_try_wait_s(unclaimed):
                     continue
-            request = self._make_request(pack, len(tries) + 1)
+            request = self._make_request(pack, tries[0].dagster_run.run_id if tries else "none")
             made = dg.DagsterRun(job_name=TICKETS_JOB, tags=request.tags)
             # The runs that others may have at once are not asked for behind runs that only wait.
             if not counted.is_blocked(made):
@@ -187,7 +187,7 @@ class MonitorTick:
                 requests.append(request)
         return requests
 
-    def _make_request(self, pack: Pack, number: int) -> dg.RunRequest:
+    def _make_request(self, pack: Pack, before: str) -> dg.RunRequest:
         group, flow, _job = names_of_job_uri(pack.waiting.uri)
         tags = {
             TICKET_TAG: str(pack.first),
@@ -197,13 +197,14 @@ class MonitorTick:
             PRIORITY_TAG: "1" if pack.attempts else "0",
         }
         return dg.RunRequest(
-            run_key=f"{pack.first}:{number}",
+            # Another tick that sees the same asks for the same run.
+            run_key=f"{pack.first}:{before}",
             run_config={"ops": {TICKETS_OP: {"config": {"tickets": [str(each) for each in pack.tickets]}}}},
             tags=tags if len(pack.tickets) > 1 else {**tags, FLOW_TAG: flow},
         )
 
     def _find_ended(self, firsts: Collection[TicketId]) -> Mapping[TicketId, Sequence[dg.RunRecord]]:
-        """The runs that had these tickets as their first ones, and have ended."""
+        """The last runs that had these tickets as their first ones, and have ended; of each, the latest first."""
         if not firsts:
             return {}
         asked = dg.RunsFilter(job_name=TICKETS_JOB, tags={TICKET_TAG: [str(each) for each in firsts]})

@@ -12,6 +12,8 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from dagster._core.test_utils import create_run_for_test
 from sqlalchemy import Engine, text
 
+from gobblin_assets.dagster import ticket_sensors
+from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_MAX
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, describe_owner
 from gobblin_assets.dagster.ticket_sensors import (
     AHEAD,
@@ -91,14 +93,27 @@ def tickets_of(requests: Sequence[dg.RunRequest]) -> list[list[str]]:
 def test_a_ticket_has_one_run_and_another_one_after_a_pause_if_it_failed_before_the_claim(inbox: Inbox) -> None:
     ticket_id = inbox.send()
     (first,) = inbox.look()
-    assert (first.run_key, first.tags[TICKET_TAG]) == (f"{ticket_id}:1", str(ticket_id))
+    assert (first.run_key, first.tags[TICKET_TAG]) == (f"{ticket_id}:none", str(ticket_id))
     run = inbox.make_run(first, Status.NOT_STARTED)
     assert inbox.look() == []
     inbox.instance.report_run_failed(run)
     assert inbox.look() == [], "an overloaded code server is not asked again at once"
     (second,) = inbox.look(later_s=40)
-    assert second.run_key == f"{ticket_id}:2"
+    assert second.run_key == f"{ticket_id}:{run.run_id}"
     assert inbox.stores.tickets.list_claimable(EXECUTOR, limit=9)[0].attempts == 0
+
+
+def test_a_run_has_another_key_also_behind_more_failures_than_are_read(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticket_sensors, "TRIES_READ_MAX", 2)
+    inbox.send()
+    keys = set()
+    for _ in range(4):
+        (request,) = inbox.look(later_s=TRY_WAIT_S_MAX)
+        keys.add(request.run_key)
+        inbox.instance.report_run_failed(inbox.make_run(request, Status.NOT_STARTED))
+    assert len(keys) == 4
 
 
 def test_a_run_that_works_on_something_else_for_long_keeps_its_tickets_no_more(inbox: Inbox) -> None:
@@ -124,7 +139,7 @@ def test_an_attempt_of_a_run_that_has_ended_is_ended_with_its_claim(inbox: Inbox
         inbox.stores.tickets.report(claim, uuid.uuid4(), TicketReportKind.RUNNING, {})
     inbox.end_pause()
     (again,) = inbox.look()
-    assert (again.run_key, again.tags[PRIORITY_TAG]) == (f"{ticket_id}:2", "1")
+    assert (again.run_key, again.tags[PRIORITY_TAG]) == (f"{ticket_id}:{run.run_id}", "1")
 
 
 def test_a_claim_of_another_kind_of_executor_is_left_alone(inbox: Inbox) -> None:
