@@ -124,9 +124,13 @@ class TicketsRun:
         for place, ticket in enumerate(tickets):
             ticket_id = ticket.ticket_id if isinstance(ticket, SentTicket) else ticket
             try:
+                if decide_end(self.context) is AttemptEnd.CANCELLED:
+                    # Its signal came while none was heard.
+                    raise dg.DagsterExecutionInterruptedError
                 end = self._take(ticket_id, ticket)
             except INTERRUPTED:
-                self._stop([each for each in tickets[place + 1 :] if not isinstance(each, SentTicket)])
+                # With the one whose claim was interrupted, and may not be made.
+                self._stop([each for each in tickets[place:] if not isinstance(each, SentTicket)])
                 raise
             if end is not None:
                 self._ends[ticket_id] = end
