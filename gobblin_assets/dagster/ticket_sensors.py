@@ -55,6 +55,7 @@ _SLOTS_WITHOUT_LIMIT: Final = 10
 _DIGEST_DIGITS: Final = 12
 _LISTED_MAX: Final = 500
 _RUNS_READ_MAX: Final = 500
+_TERMINATED_READ_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,14 @@ class MonitorTick:
         for claim, run_id in held:
             if run_id is not None:
                 self._end_if_dead(claim, run_id)
-        for ticket in self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX):
+        waiting = self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX)
+        for ticket in waiting:
             if ticket.verb is TicketVerb.CANCEL:
                 self.stores.tickets.settle_cancel(ticket.ticket_id)
             elif ticket.is_used_up:
                 give_up_ticket(ticket, self.stores, self.said.append)
+        if waiting:
+            self._end_terminated({each.ticket_id for each in waiting})
 
     def plan(self, cursor: str | None) -> tuple[list[dg.RunRequest], str]:
         """The runs to ask for, and the cursor: by run, since when it is seen to work (Unix time, s)."""
@@ -169,10 +173,6 @@ class MonitorTick:
             if len(requests) == room:
                 break
             tries = ended.get(pack.first, ())
-            cancelled = [each for each in tries if each.dagster_run.status is dg.DagsterRunStatus.CANCELED]
-            if cancelled:
-                self._end_terminated(cancelled[0].dagster_run)
-                continue
             # Those that claimed count in the log, which has a pause of its own.
             unclaimed = len(tries) - pack.attempts
             if unclaimed > 0:
@@ -224,14 +224,14 @@ class MonitorTick:
         said = TERMINATED if is_terminated else f"its Dagster run {run_id} died"
         if end_dead_attempt(claim, self.stores, end, said):
             self.said.append(f"ticket {claim.ticket_id}: attempt {claim.attempt} {said}")
-        if is_terminated:
-            self._end_terminated(run)
 
-    def _end_terminated(self, run: dg.DagsterRun) -> None:
-        """A person terminated the run: nothing of it is begun again."""
-        for ticket_id in read_tickets(run):
-            if self.stores.tickets.end_unclaimed(ticket_id, TERMINATED):
-                self.said.append(f"ticket {ticket_id}: {TERMINATED}")
+    def _end_terminated(self, waiting: Collection[TicketId]) -> None:
+        """Of runs that a person terminated, nothing is begun again."""
+        asked = dg.RunsFilter(job_name=TICKETS_JOB, statuses=[dg.DagsterRunStatus.CANCELED])
+        for run in self.instance.get_runs(asked, limit=_TERMINATED_READ_MAX):
+            for ticket_id in read_tickets(run):
+                if ticket_id in waiting and self.stores.tickets.end_unclaimed(ticket_id, TERMINATED):
+                    self.said.append(f"ticket {ticket_id}: {TERMINATED}")
 
 
 def describe_instance(executor: str, pack_max: int, instance: dg.DagsterInstance, stores: Stores) -> ExecutorHeartbeat:

@@ -180,6 +180,16 @@ def test_what_a_person_terminates_in_the_queue_is_cancelled(inbox: Inbox) -> Non
     assert {(each.details["state"], each.details["message"]) for each in ends.values()} == {("CANCELLED", TERMINATED)}
 
 
+def test_a_terminated_pack_is_not_begun_again_also_without_its_first_ticket(inbox: Inbox) -> None:
+    first, *others = [inbox.send(f"job{number}") for number in range(3)]
+    (request,) = inbox.look()
+    assert inbox.stores.tickets.end_unclaimed(first, "of a service")
+    inbox.make_run(request, Status.CANCELED)
+    assert inbox.look() == []
+    ends = inbox.stores.tickets.find_ends(others)
+    assert [ends[each].details["message"] for each in others] == [TERMINATED, TERMINATED]
+
+
 def test_no_more_runs_are_asked_for_than_can_begin_soon(inbox: Inbox) -> None:
     room = AHEAD * find_slots(inbox.instance)
     for number in range(room + 2):
