@@ -156,9 +156,7 @@ def test_a_holder_of_whom_this_user_may_see_nothing_is_named_without_its_start(
     assert ", since" not in str(refused.value)
 
 
-def test_both_ends_of_a_lock_notice_a_peer_that_is_gone(
-    tmp_path: Path, fresh_database: Database, locks: Locks
-) -> None:
+def test_both_ends_of_a_lock_notice_a_peer_that_is_gone(tmp_path: Path, fresh_database: Database, locks: Locks) -> None:
     url = storage_url(Settings(tmp_path, fresh_database.url), print)
     with locks.hold(url).engine.connect() as connection:
         fd = connection.connection.driver_connection.fileno()  # type: ignore[union-attr]  # psycopg 2's
