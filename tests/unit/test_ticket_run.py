@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 import uuid
 from types import SimpleNamespace
 from typing import Any, Never, cast
@@ -12,6 +11,7 @@ import pytest
 from gobblin_assets.errors import ErrorFamily, RejectedError, RetryableError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketShape, TicketVerb
+from gobblin_assets.run.own_process import StopRequest
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim
 from gobblin_assets.tickets.interruption import Interruption
@@ -83,7 +83,7 @@ def test_a_signal_of_which_a_driver_makes_an_error_is_an_interruption() -> None:
     def fail() -> Never:
         try:
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(SIGNAL_S_MAX)
+            StopRequest().wait(SIGNAL_S_MAX)
         except KeyboardInterrupt:
             raise ValueError("of a library") from None
         raise AssertionError("the signal was lost")
