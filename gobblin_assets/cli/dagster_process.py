@@ -59,9 +59,15 @@ def dagster(executor: str | None, pack_max: int, arguments: Sequence[str], **wir
     if executor is None and list_wire_words(wired):
         raise RejectedError("is for an executor", field="--executor", hint="Name it.")
     if executor is not None:
+        arguments = arguments or ["dev"]
+        if list_wire_words(wired) and arguments[0] != "dev":
+            raise RejectedError(
+                f"`dagster {arguments[0]}` serves no wires, as `dagster dev` does",
+                field="--kafka, --rest",
+                hint=f"Serve them beside it: gobblin-assets executor wire --name {executor}.",
+            )
         os.environ[EXECUTOR_VARIABLE] = require_executor_name(executor, field="--executor")
         os.environ[PACK_VARIABLE] = str(pack_max)
-        arguments = arguments or ["dev"]
     if arguments[:1] == ["dev"]:
         if executor is not None:
             arguments += ["-w", str(_write_workspace(has_jobs=_has_job_files()))]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
@@ -34,6 +35,22 @@ _HOLDER = text(f"""
 """)
 _NAME_LENGTH_MAX: Final = 63
 
+# A peer whose machine is gone is noticed within half a minute, by the server and by this process. The server would
+# otherwise keep the session, and so the lock, for hours.
+_SERVER_KEEPALIVES = text(
+    "SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),"
+    " set_config('tcp_keepalives_count', '3', false)"
+)
+_CLIENT_KEEPALIVES: Final = MappingProxyType(
+    {
+        "keepalives": 1,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+    }
+)
+
 
 @dataclass(slots=True)
 class DaemonLock:
@@ -48,6 +65,7 @@ class DaemonLock:
         """RejectedError if another process has it; RetryableError if the storage does not answer."""
         try:
             self._connection = self.engine.connect()
+            self._connection.execute(_SERVER_KEEPALIVES)
             found = self._connection.execute(_TRY).one()
         except DBAPIError as error:
             self._drop()
@@ -75,15 +93,14 @@ class DaemonLock:
     def keep(self) -> None:
         """Look after the lock until ``wait(seconds)`` is True, or another process has it."""
         while not self.wait(LOOK_EVERY_S):
-            if self._is_held():
-                continue
             try:
-                self.take()
-            except RetryableError:
-                continue
+                if not self._is_held():
+                    self.take()
             except RejectedError as error:
                 self.lose(str(error))
                 return
+            except Exception:  # noqa: BLE001  whatever it is, the next try may find the lock at another process
+                self._drop()
 
     def release(self) -> None:
         """Give the lock back. The thread that keeps it has to have ended."""
@@ -102,15 +119,19 @@ class DaemonLock:
     def _describe_holder(self) -> str:
         if self._connection is None:
             return ""
-        for row in self._connection.execute(_HOLDER):
-            return f" ({row.application_name}, since {row.backend_start:%Y-%m-%d %H:%M:%S%z})"
+        with suppress(DBAPIError):
+            for row in self._connection.execute(_HOLDER):
+                # Whether a session of another user shows its start depends on rights.
+                begun = row.backend_start
+                since = "" if begun is None else f", since {begun:%Y-%m-%d %H:%M:%S%z}"
+                return f" ({row.application_name}{since})"
         return ""
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             # Of a connection that is broken nothing is left to close.
-            with suppress(DBAPIError):
+            with suppress(Exception):
                 connection.close()
 
 
@@ -120,9 +141,8 @@ def hold_daemon_lock(url: str, lose: Callable[[str], None], wait: Callable[[floa
     ``wait`` sleeps this many seconds; True if the thread is to end.
     """
     name = f"gobblin-assets dagster on {socket.gethostname()}"[:_NAME_LENGTH_MAX]
-    engine = create_engine(
-        url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"application_name": name}
-    )
+    arguments = {"application_name": name, **_CLIENT_KEEPALIVES}
+    engine = create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=arguments)
     lock = DaemonLock(engine, lose, wait)
     lock.take()
     threading.Thread(target=lock.keep, name="daemon-lock", daemon=True).start()

@@ -80,11 +80,11 @@ class FlowJob:
 
 @dataclass(frozen=True, slots=True)
 class FoundFlows:
-    """The jobs to show, and in a line each what is not shown. ``loaded``: the tickets that say so."""
+    """The jobs to show, and in a line each what is not shown. ``loaded``: the tickets that say so; None: unknown."""
 
     jobs: Sequence[FlowJob]
     refused: Sequence[str]
-    loaded: LoadedTickets
+    loaded: LoadedTickets | None
 
 
 def find_flows(tickets: TicketStore, *, assets_max: int = ASSETS_MAX) -> FoundFlows:
@@ -273,10 +273,15 @@ def _make_ticket(context: dg.AssetExecutionContext, config: FlowsConfig, job: Fl
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """The definitions that Dagster loads."""
+    """The definitions that Dagster loads. Without the log there are no flows until it answers; a run needs them."""
     begun_s = time.monotonic()
-    with open_log() as log:
-        flows = find_flows(log.stores.tickets)
+    try:
+        with open_log() as log:
+            flows = find_flows(log.stores.tickets)
+    except GobblinError as error:
+        if is_run():
+            raise
+        flows = FoundFlows([], [f"all jobs, until the log can be read: {error}"], None)
     definitions = build_flows_definitions(flows, os.environ)
     if not is_run():
         start_reloading(FlowsWatch(flows.loaded, choose_flows), load_s=time.monotonic() - begun_s)

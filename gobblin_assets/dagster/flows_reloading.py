@@ -43,24 +43,29 @@ LoadedTickets = Mapping[JobName, tuple[TicketId, JobTicket | None]]
 
 
 class FlowsWatch:
-    """Says whether the jobs that ``choose`` gives, by name, are others than those that were loaded."""
+    """Says whether the jobs that ``choose`` gives, by name, are others than those that were loaded.
 
-    def __init__(self, loaded: LoadedTickets, choose: Callable[[TicketStore], Mapping[JobName, LastTicket]]) -> None:
-        self._known = dict(loaded)
+    ``loaded`` None: the log was away, so that any answer of it is news.
+    """
+
+    def __init__(
+        self, loaded: LoadedTickets | None, choose: Callable[[TicketStore], Mapping[JobName, LastTicket]]
+    ) -> None:
+        self._known = None if loaded is None else dict(loaded)
         self._choose = choose
 
     def has_news(self, tickets: TicketStore) -> bool:
         """A new ticket of a job that is as it was is none. Reads the tickets that are new since the last look."""
-        chosen = self._choose(tickets)
-        if chosen.keys() != self._known.keys():
+        chosen, known = self._choose(tickets), self._known
+        if known is None or chosen.keys() != known.keys():
             return True
-        other = {name: each.ticket_id for name, each in chosen.items() if self._known[name][0] != each.ticket_id}
+        other = {name: each.ticket_id for name, each in chosen.items() if known[name][0] != each.ticket_id}
         found = tickets.load_jobs(list(other.values())) if other else {}
         for name, ticket_id in other.items():
-            ticket = self._known[name][1]
+            ticket = known[name][1]
             if found.get(ticket_id) != ticket:
                 return True
-            self._known[name] = ticket_id, ticket
+            known[name] = ticket_id, ticket
         return False
 
 
@@ -103,16 +108,21 @@ def start_reloading(watch: FlowsWatch, *, load_s: float) -> None:
         return
     pause_s = max(RELOAD_EVERY_S, load_s / LOAD_SHARE_MAX)
 
-    def reload() -> None:
-        client = DagsterGrpcClient(port=address.port, socket=address.socket, host=address.host)
+    client = DagsterGrpcClient(port=address.port, socket=address.socket, host=address.host)
+
+    def reload() -> bool:
+        before = client.get_server_id()
         client.reload_code(timeout=_RELOAD_S_MAX)
+        return client.get_server_id() != before
 
-    thread = threading.Thread(target=_watch, args=(watch, reload, pause_s), name="flows-reloading", daemon=True)
-    thread.start()
+    threading.Thread(target=watch_flows, args=(watch, reload, pause_s), name="flows-reloading", daemon=True).start()
 
 
-def _watch(watch: FlowsWatch, reload: Callable[[], None], pause_s: float) -> None:
-    """Ends when this process does, which a reload asks of it."""
+def watch_flows(watch: FlowsWatch, reload: Callable[[], bool], pause_s: float) -> None:
+    """Ask for reloads until another process has loaded the code, which watches from then on.
+
+    ``reload``: True if another one answers now. This process lives on while runs of it do.
+    """
     time.sleep(pause_s)
     while True:
         try:
@@ -120,12 +130,10 @@ def _watch(watch: FlowsWatch, reload: Callable[[], None], pause_s: float) -> Non
                 while not watch.has_news(log.stores.tickets):
                     time.sleep(min(LOOK_EVERY_S, pause_s))
             _LOG.info("Tickets have brought other jobs: the code location is loaded again.")
-            reload()
-            # Not ended yet: the new one could not be loaded.
-            time.sleep(pause_s)
+            if reload():
+                return
         except GobblinError as error:
             _LOG.warning("Whether there are other jobs can't be seen: %s", error)
-            time.sleep(pause_s)
         except Exception:  # noqa: BLE001  whatever it is, the server goes on with what it has
             _LOG.exception("the code location could not be loaded again")
-            time.sleep(pause_s)
+        time.sleep(pause_s)

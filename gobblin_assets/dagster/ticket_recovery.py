@@ -215,18 +215,29 @@ class _Tick:
 
     def _list_due(self) -> dict[JobName, SequenceId]:
         """The first sequence of each job that this environment can recover, the longest due first."""
-        first: dict[JobName, SequenceId] = {}
-        for each in self.stores.commits.list_recoverable(jobs=list(self._names), limit=LOADED_MAX):
-            first.setdefault(each.job, each.sequence_id)
-        found = self.layouts.find(self.stores.tickets, first)
-        if forgotten := [name for name in first if name not in found]:
+        names, forgotten, lacks = set(self._names), list[JobName](), dict[JobName, str]()
+        while True:
+            page = self.stores.commits.list_recoverable(jobs=list(names), limit=LOADED_MAX)
+            first: dict[JobName, SequenceId] = {}
+            for each in page:
+                first.setdefault(each.job, each.sequence_id)
+            found = self.layouts.find(self.stores.tickets, first)
+            left = {name for name in first if name not in found}
+            forgotten += sorted(left)
+            lacking = {name: lack for name, each in found.items() if (lack := _find_lack(each)) is not None}
+            lacks |= lacking
+            left |= lacking.keys()
+            names -= left
+            # What is left to others may fill whole pages.
+            if len(page) < LOADED_MAX or not left:
+                break
+        if forgotten:
             self._said.append(_say_forgotten(forgotten))
-        lacks = {name: lack for name, each in found.items() if (lack := _find_lack(each)) is not None}
         if lacks:
             self._said.append(
                 f"Left to other executors: {name_some([f'{job}: {lack}' for job, lack in lacks.items()])}"
             )
-        return {name: sequence_id for name, sequence_id in first.items() if name in found and name not in lacks}
+        return {name: sequence_id for name, sequence_id in first.items() if name in names}
 
     def _list_busy(self) -> set[JobName]:
         working = dg.RunsFilter(job_name=TICKETS_RECOVERY_JOB, statuses=UNFINISHED)

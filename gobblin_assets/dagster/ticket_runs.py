@@ -124,9 +124,13 @@ class TicketsRun:
         for place, ticket in enumerate(tickets):
             ticket_id = ticket.ticket_id if isinstance(ticket, SentTicket) else ticket
             try:
+                if decide_end(self.context) is AttemptEnd.CANCELLED:
+                    # Its signal came while none was heard.
+                    raise dg.DagsterExecutionInterruptedError
                 end = self._take(ticket_id, ticket)
             except INTERRUPTED:
-                self._stop([each for each in tickets[place + 1 :] if not isinstance(each, SentTicket)])
+                # With the one whose claim was interrupted, and may not be made.
+                self._stop([each for each in tickets[place:] if not isinstance(each, SentTicket)])
                 raise
             if end is not None:
                 self._ends[ticket_id] = end
@@ -150,24 +154,28 @@ class TicketsRun:
         interruption = Interruption()
         with keeping_claim(self.context, claim, interruption) as (keeper, say):
             try:
-                with keeper.keep():
+                with keeper.keep(), interruption.hearing_signals():
                     host = OwnHost(self.context, say)
-                    return run_claimed(claim, self._stores, self._open_spark, say, interruption, host)
+                    end = run_claimed(claim, self._stores, self._open_spark, say, interruption, host)
             except FencedError as error:
                 say(str(error))
                 return None
             except INTERRUPTED:
                 with hold_signals():
                     is_ours = interruption.end is not None
-                    end = interruption.end or decide_end(self.context)
-                    say(f"interrupted: {end.value}")
-                    reported = report_interrupted(claim, self._stores, end)
+                    asked = interruption.end or decide_end(self.context)
+                    say(f"interrupted: {asked.value}")
+                    reported = report_interrupted(claim, self._stores, asked)
                 if not is_ours:
                     raise
                 return reported
             finally:
                 with hold_signals():
                     settle_cancels(claim, self._stores)
+        if interruption.is_heard and interruption.end is None:
+            # Too late for this ticket, and in time for the others.
+            raise KeyboardInterrupt
+        return end
 
     def _stop(self, left: Sequence[TicketId]) -> None:
         """Dagster interrupts the run. What it has not begun ends with it, or goes on in another run."""
@@ -208,16 +216,7 @@ class OwnHost:
                 hear(report)
             events.log_publication(report)
 
-        try:
-            report = run_logged(request, events, datasets, hear_both, self.say)
-        except Exception as error:
-            # Drivers make errors of their own of an interruption.
-            if decide_end(self.context) is AttemptEnd.CANCELLED:
-                raise KeyboardInterrupt from error
-            raise
-        if report.failed and decide_end(self.context) is AttemptEnd.CANCELLED:
-            raise KeyboardInterrupt
-        return report
+        return run_logged(request, events, datasets, hear_both, self.say)
 
 
 def decide_end(context: dg.OpExecutionContext) -> AttemptEnd:

@@ -2,7 +2,7 @@
 
 A run asks the log whether it may begin: it claims. So a run may be asked for twice, and a run that Dagster failed
 before it claimed anything is asked for again, after a pause. Dagster's memory of run keys knows no failure: a key has a
-ticket and the number of its run.
+ticket and its run before.
 
 Small tickets of one flow group share a run, since a run costs seconds before its first row. A run that works on one of
 them for long keeps the others no longer: they are asked for anew, and whoever claims first has them.
@@ -20,11 +20,13 @@ from typing import Any, Final
 from uuid import UUID
 
 import dagster as dg
+from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
+from gobblin_assets.dagster.worker_runs import WORKERS_JOB
 from gobblin_assets.dagster.worker_slots import find_workers_max
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb, names_of_job_uri
@@ -45,7 +47,7 @@ PATIENCE_S: Final = 60.0
 """So long after its run was seen to work, a ticket that is not begun is asked for again."""
 
 AHEAD: Final = 2
-"""For each slot of the instance, so many runs are asked for: one of them waits in Dagster's queue."""
+"""For each slot of the instance, and of each limit of tags, so many runs are asked for: one waits in the queue."""
 
 _SLOTS_WITHOUT_LIMIT: Final = 10
 """As many as Dagster's queue lets work at once where nobody says how many."""
@@ -53,6 +55,7 @@ _SLOTS_WITHOUT_LIMIT: Final = 10
 _DIGEST_DIGITS: Final = 12
 _LISTED_MAX: Final = 500
 _RUNS_READ_MAX: Final = 500
+_TERMINATED_READ_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +120,14 @@ class MonitorTick:
         for claim, run_id in held:
             if run_id is not None:
                 self._end_if_dead(claim, run_id)
-        for ticket in self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX):
+        waiting = self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX)
+        for ticket in waiting:
             if ticket.verb is TicketVerb.CANCEL:
                 self.stores.tickets.settle_cancel(ticket.ticket_id)
             elif ticket.is_used_up:
                 give_up_ticket(ticket, self.stores, self.said.append)
+        if waiting:
+            self._end_terminated({each.ticket_id for each in waiting})
 
     def plan(self, cursor: str | None) -> tuple[list[dg.RunRequest], str]:
         """The runs to ask for, and the cursor: by run, since when it is seen to work (Unix time, s)."""
@@ -142,7 +148,7 @@ class MonitorTick:
         room = AHEAD * find_slots(self.instance) - len(runs)
         described = self.stores.tickets.describe_waiting([each.ticket_id for each in waiting])
         packs = plan_packs([each for each in waiting if each.ticket_id not in kept], described, self.pack_max)
-        requests = self._ask(packs, max(0, room))
+        requests = self._ask(packs, max(0, room), self._count_tags(runs))
         return requests, json.dumps(since, sort_keys=True)
 
     def describe_rest(self) -> str:
@@ -154,27 +160,34 @@ class MonitorTick:
         is_late = since_s is not None and self.now.timestamp() - since_s > PATIENCE_S
         return [] if is_late else read_tickets(run)
 
-    def _ask(self, packs: Sequence[Pack], room: int) -> list[dg.RunRequest]:
+    def _count_tags(self, runs: Sequence[dg.DagsterRun]) -> TagConcurrencyLimitsCounter:
+        """Counts against the instance's limits of tags, each for so many runs as room is for all."""
+        queue = self.instance.get_concurrency_config().run_queue_config
+        limits = [] if queue is None else queue.tag_concurrency_limits
+        return TagConcurrencyLimitsCounter([{**each, "limit": AHEAD * each["limit"]} for each in limits], [*runs])
+
+    def _ask(self, packs: Sequence[Pack], room: int, counted: TagConcurrencyLimitsCounter) -> list[dg.RunRequest]:
         ended = self._find_ended([each.first for each in packs])
         requests: list[dg.RunRequest] = []
         for pack in packs:
             if len(requests) == room:
                 break
             tries = ended.get(pack.first, ())
-            cancelled = [each for each in tries if each.dagster_run.status is dg.DagsterRunStatus.CANCELED]
-            if cancelled:
-                self._end_terminated(cancelled[0].dagster_run)
-                continue
             # Those that claimed count in the log, which has a pause of its own.
             unclaimed = len(tries) - pack.attempts
             if unclaimed > 0:
                 waited_s = (self.now - max(map(find_ended_at, tries))).total_seconds()
                 if waited_s < decide_try_wait_s(unclaimed):
                     continue
-            requests.append(self._make_request(pack, len(tries) + 1))
+            request = self._make_request(pack, tries[0].dagster_run.run_id if tries else "none")
+            made = dg.DagsterRun(job_name=TICKETS_JOB, tags=request.tags)
+            # The runs that others may have at once are not asked for behind runs that only wait.
+            if not counted.is_blocked(made):
+                counted.update_counters_with_launched_item(made)
+                requests.append(request)
         return requests
 
-    def _make_request(self, pack: Pack, number: int) -> dg.RunRequest:
+    def _make_request(self, pack: Pack, before: str) -> dg.RunRequest:
         group, flow, _job = names_of_job_uri(pack.waiting.uri)
         tags = {
             TICKET_TAG: str(pack.first),
@@ -184,13 +197,14 @@ class MonitorTick:
             PRIORITY_TAG: "1" if pack.attempts else "0",
         }
         return dg.RunRequest(
-            run_key=f"{pack.first}:{number}",
+            # Another tick that sees the same asks for the same run.
+            run_key=f"{pack.first}:{before}",
             run_config={"ops": {TICKETS_OP: {"config": {"tickets": [str(each) for each in pack.tickets]}}}},
             tags=tags if len(pack.tickets) > 1 else {**tags, FLOW_TAG: flow},
         )
 
     def _find_ended(self, firsts: Collection[TicketId]) -> Mapping[TicketId, Sequence[dg.RunRecord]]:
-        """The runs that had these tickets as their first ones, and have ended."""
+        """The last runs that had these tickets as their first ones, and have ended; of each, the latest first."""
         if not firsts:
             return {}
         asked = dg.RunsFilter(job_name=TICKETS_JOB, tags={TICKET_TAG: [str(each) for each in firsts]})
@@ -202,22 +216,22 @@ class MonitorTick:
 
     def _end_if_dead(self, claim: Claim, run_id: str) -> None:
         run = self.instance.get_run_by_id(run_id)
-        if run is not None and (not run.is_finished or run.job_name != TICKETS_JOB):
-            # Runs of workers have a sensor of their own.
+        # A run that is not here may live in another instance on this log. Runs of workers have a sensor of their own.
+        if run is None or not run.is_finished or run.job_name == WORKERS_JOB:
             return
-        is_terminated = run is not None and run.status is dg.DagsterRunStatus.CANCELED
+        is_terminated = run.status is dg.DagsterRunStatus.CANCELED
         end = AttemptEnd.CANCELLED if is_terminated else AttemptEnd.DIED
         said = TERMINATED if is_terminated else f"its Dagster run {run_id} died"
         if end_dead_attempt(claim, self.stores, end, said):
             self.said.append(f"ticket {claim.ticket_id}: attempt {claim.attempt} {said}")
-        if run is not None and is_terminated:
-            self._end_terminated(run)
 
-    def _end_terminated(self, run: dg.DagsterRun) -> None:
-        """A person terminated the run: nothing of it is begun again."""
-        for ticket_id in read_tickets(run):
-            if self.stores.tickets.end_unclaimed(ticket_id, TERMINATED):
-                self.said.append(f"ticket {ticket_id}: {TERMINATED}")
+    def _end_terminated(self, waiting: Collection[TicketId]) -> None:
+        """Of runs that a person terminated, nothing is begun again."""
+        asked = dg.RunsFilter(job_name=TICKETS_JOB, statuses=[dg.DagsterRunStatus.CANCELED])
+        for run in self.instance.get_runs(asked, limit=_TERMINATED_READ_MAX):
+            for ticket_id in read_tickets(run):
+                if ticket_id in waiting and self.stores.tickets.end_unclaimed(ticket_id, TERMINATED):
+                    self.said.append(f"ticket {ticket_id}: {TERMINATED}")
 
 
 def describe_instance(executor: str, pack_max: int, instance: dg.DagsterInstance, stores: Stores) -> ExecutorHeartbeat:

@@ -19,7 +19,7 @@ from gobblin_assets.dagster.ticket_runs import INTERRUPTED, OwnHost, describe_ow
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
 from gobblin_assets.model.job_ticket import TicketId
-from gobblin_assets.run.own_process import heed_stop_signals
+from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.spec.job_parsing import parse_job
 from gobblin_assets.spec.job_spec import JobSpec, SinkSpec
@@ -111,7 +111,8 @@ class WorkerRun:
         with keeping_claim(self.context, claim, interruption) as (keeper, say):
             keeper.find_end = self._find_end
             try:
-                with heed_stop_signals(self._hear_signal, interruption.stop), keeper.keep():
+                # A worker that drains already hears its first signal as one: only a second one interrupts it.
+                with heed_stop_signals(self._hear_signal, StopRequest()), keeper.keep():
                     host = OwnHost(self.context, say)
                     return run_claimed(claim, self._stores, self._open_spark, say, interruption, host)
             except FencedError as error:
@@ -126,6 +127,7 @@ class WorkerRun:
         """Inside the signal's handler: nothing is said, and nobody is asked."""
         self._is_terminated = True
         self._interruption.end = self._interruption.end or AttemptEnd.DRAINED
+        self._interruption.stop.make()
 
     def _name_end(self) -> AttemptEnd:
         """Whoever cancels a ticket may have had the run terminated before the run has seen why."""

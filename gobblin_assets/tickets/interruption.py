@@ -7,6 +7,7 @@ group of processes sends it, drains.
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,9 @@ ORPHAN_GRACE_S: Final = 20.0
 
 EXIT_ORPHANED: Final = 75
 
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_HEARD_MAX: Final = 4096
+
 _ENDS: Final = {CANCELLING: AttemptEnd.CANCELLED, DRAINING: AttemptEnd.DRAINED, b"": AttemptEnd.DIED}
 
 
@@ -32,12 +36,45 @@ class Interruption:
     """An interruption of the attempt. ``end``: that it gives to the attempt; None: there was none.
 
     ``stop`` is made by it. ``is_graceful``: the work looks at ``stop``, and is not interrupted otherwise.
+    ``is_heard``: a signal came while ``hearing_signals``, whoever handled it.
     """
 
     def __init__(self) -> None:
         self.end: AttemptEnd | None = None
         self.stop = StopRequest()
         self.is_graceful = False
+        self._ear: int | None = None
+        self._is_heard = False
+
+    @property
+    def is_heard(self) -> bool:
+        if self._ear is not None:
+            with suppress(BlockingIOError):
+                heard = os.read(self._ear, _HEARD_MAX)
+                self._is_heard = self._is_heard or any(number in heard for number in _SIGNALS)
+        return self._is_heard
+
+    @contextmanager
+    def hearing_signals(self) -> Iterator[None]:
+        """Note signals during the block. Drivers make errors of their own of what a handler raises.
+
+        Python gives signals to the main thread only: in another thread, none is noted.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._ear, voice = os.pipe()
+        os.set_blocking(self._ear, False)
+        os.set_blocking(voice, False)
+        before = signal.set_wakeup_fd(voice, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            self._is_heard, ear = self.is_heard, self._ear
+            self._ear = None
+            os.close(ear)
+            os.close(voice)
 
     def drain(self, _number: int, _frame: FrameType | None) -> None:
         """Handle SIGTERM."""
@@ -73,7 +110,7 @@ class Interruption:
 @contextmanager
 def hold_signals() -> Iterator[None]:
     """The main thread hears neither signal during the block, so that it can report an end."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
     try:
         yield
     finally:

@@ -115,7 +115,7 @@ def run_claimed(
         # Its text may hold what no report may: the executor's own log has it.
         said = f"{type(error).__name__}: the executor's log has the rest"
         end, details = AttemptEnd.DIED if deletes else AttemptEnd.FAILED, describe_end(said)
-    if interruption.end is not None and end is not AttemptEnd.COMPLETE:
+    if (interruption.end is not None or interruption.is_heard) and end is not AttemptEnd.COMPLETE:
         raise KeyboardInterrupt
     report_missed(claim, stores)
     stores.tickets.end(claim, end, details)

@@ -36,6 +36,20 @@ def test_what_is_no_port_is_one_line(port: str) -> None:
     assert "expected a number from 0" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--kafka main dev", "error: --executor: is for an executor"),
+        ("--executor lake --kafka main asset list", "error: --kafka, --rest: `dagster asset` serves no wires"),
+    ],
+)
+def test_wires_that_nobody_would_serve_are_one_line(words: str, said: str) -> None:
+    result = CliRunner().invoke(main, ["dagster", *words.split()])
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(said)
+
+
 @pytest.mark.parametrize("location", ["-w workspace.yaml", "-m gobblin_assets.definitions"])
 def test_a_job_file_that_is_not_there_is_one_line(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,7 @@
 """Storages of Dagster of one's own: another schema by GOBBLIN_DAGSTER_URL, and one daemon for each of them."""
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,17 +9,19 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, StaticPool, create_engine, event, text
 
 from gobblin_assets.cli import main
 from gobblin_assets.dagster.daemon_lock import DaemonLock, hold_daemon_lock
 from gobblin_assets.dagster.instance import HOME_VARIABLE, URL_VARIABLE, find_instance, prepare_instance, storage_url
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import DATABASE_URL_VARIABLE, Settings, read_settings
+from tests.support.postgres import Database
 
 SCHEMA = "dagster_two"
 PAUSE_S = 0.05
 WAIT_S_MAX = 30.0
+KEEPALIVES = ("idle", "interval", "count")
 
 
 class Locks:
@@ -117,6 +120,55 @@ def test_a_lock_whose_connection_is_cut_is_taken_again_and_one_that_another_take
     assert "another daemon works" in said[0]
     assert count_locks(engine) == 1
     lock.release()
+
+
+def test_the_keeper_outlives_whatever_its_tries_end_with(
+    tmp_path: Path, database_url: str, engine: Engine, locks: Locks
+) -> None:
+    looks = threading.Semaphore(0)
+
+    def wait(_seconds: float) -> bool:
+        looks.acquire()
+        return False
+
+    lock = hold_daemon_lock(storage_url(Settings(tmp_path, database_url), print), locks.lost.append, wait)
+    failures = [RuntimeError("no such thing")]
+
+    def fail_once(*_of_the_connection: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    event.listen(lock.engine, "do_connect", fail_once)
+    cut(engine)
+    looks.release(2)
+    await_true(lambda: count_locks(engine) == 1)
+    assert not failures
+    lock.release()
+
+
+def test_a_holder_of_whom_this_user_may_see_nothing_is_named_without_its_start(
+    tmp_path: Path, database_url: str, locks: Locks
+) -> None:
+    url = storage_url(Settings(tmp_path, database_url), print)
+    locks.hold(url)
+    with pytest.raises(RejectedError, match="another daemon works") as refused:
+        locks.hold(f"{url}{'&' if '?' in url else '?'}options=-crole%3Dpg_signal_backend")
+    assert ", since" not in str(refused.value)
+
+
+def test_both_ends_of_a_lock_notice_a_peer_that_is_gone(tmp_path: Path, fresh_database: Database, locks: Locks) -> None:
+    url = storage_url(Settings(tmp_path, fresh_database.url), print)
+    with locks.hold(url).engine.connect() as connection:
+        fd = connection.connection.driver_connection.fileno()  # type: ignore[union-attr]  # psycopg 2's
+        with socket.socket(fileno=os.dup(fd)) as end:
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+    shared = create_engine(in_schema(url, "information_schema"), poolclass=StaticPool, isolation_level="AUTOCOMMIT")
+    DaemonLock(shared, locks.lost.append, lambda _seconds: True).take()
+    with shared.connect() as connection:
+        shown = [connection.execute(text(f"SHOW tcp_keepalives_{each}")).scalar_one() for each in KEEPALIVES]
+    shared.dispose()
+    assert shown == ["10", "5", "3"]
 
 
 def await_true(is_so: Callable[[], bool]) -> None:

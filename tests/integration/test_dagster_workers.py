@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine
 
+from gobblin_assets import failpoints
 from gobblin_assets.dagster.dead_runs import PROCESS_TAG, read_marks
 from gobblin_assets.dagster.run_config import SINK_TAG
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
@@ -27,6 +29,9 @@ from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.turns(of=3)]
+
+DRAINING_S = 5.0
+"""Behind its begin, a run of one second drains."""
 
 SLOTS = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
 ORDERS = dg.AssetKey(["shop", "public.orders"])
@@ -179,6 +184,30 @@ def test_a_run_that_a_person_terminates_is_followed_at_once(world: WorkersInDags
     assert [each.status for each in world.find_runs(added)] == [dg.DagsterRunStatus.CANCELED]
     tables.require_same("orders", "id")
     assert len(world.tick()) == 1
+
+
+def test_a_run_that_a_person_terminates_while_it_drains_is_not_cut(
+    world: WorkersInDagster, tables: ChangedTables
+) -> None:
+    """The time of the run is over amid a publication, and then its first signal comes."""
+    added = world.send(worker_s=1.0)
+    (request,) = world.tick()
+    cuts: list[str] = []
+
+    def terminate(point: Failpoint) -> None:
+        if point is Failpoint.SEALED_BEFORE_EXECUTE and not cuts:
+            cuts.append("begun")
+            time.sleep(DRAINING_S)
+            world.instance.report_run_canceling(world.find_runs(added)[0])
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1.0)
+            cuts.append("not interrupted")
+
+    with failpoints.install(terminate):
+        assert world.run(request).status is dg.DagsterRunStatus.CANCELED
+    assert cuts == ["begun", "not interrupted"]
+    assert world.list_ends(added) == ["DRAINED"]
+    tables.require_same("orders", "id")
 
 
 def test_a_source_that_is_away_is_said_and_waited_for(

@@ -11,15 +11,17 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._grpc.client import DagsterGrpcClient
 from sqlalchemy import text
 
-from gobblin_assets.dagster.flows_location import build_flows_definitions, choose_flows, find_flows
-from gobblin_assets.dagster.flows_reloading import FlowsWatch, ServerAddress, find_reloadable
+from gobblin_assets.dagster.flows_location import build_flows_definitions, choose_flows, defs, find_flows
+from gobblin_assets.dagster.flows_reloading import FlowsWatch, ServerAddress, find_reloadable, watch_flows
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
+from gobblin_assets.settings import DATABASE_URL_VARIABLE
 from tests.support.dagster_instance import open_instance
 from tests.support.ticket_shop import TicketShop, ticket_shop
 
@@ -159,6 +161,35 @@ def test_a_new_ticket_is_news_only_if_it_says_something_else(ticket_shop: Ticket
     assert watch.has_news(tickets)
     few = find_flows(tickets, assets_max=1)
     assert not FlowsWatch(few.loaded, partial(choose_flows, assets_max=1)).has_news(tickets)
+
+
+@pytest.mark.usefixtures("variables")
+def test_who_watches_asks_for_reloads_until_another_process_has_loaded_the_code(ticket_shop: TicketShop) -> None:
+    watch = FlowsWatch(find_flows(ticket_shop.stores.tickets).loaded, choose_flows)
+    ticket_shop.send()
+    answers = [True, False, False]
+    watch_flows(watch, answers.pop, pause_s=0.01)
+    assert answers == []
+
+
+def test_without_the_log_there_are_no_flows_until_it_answers_and_a_run_fails(
+    ticket_shop: TicketShop, variables: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(EXECUTOR_VARIABLE, variables[EXECUTOR_VARIABLE])
+    ticket_shop.send()
+    with monkeypatch.context() as away:
+        away.setenv(DATABASE_URL_VARIABLE, "postgresql://nobody@127.0.0.1:1/none")
+        definitions = defs()
+        with (
+            DefinitionsLoadContext.scoped(DefinitionsLoadContext(DefinitionsLoadType.RECONSTRUCTION)),
+            pytest.raises(RetryableError),
+        ):
+            defs()
+    (sensor,) = definitions.sensors or []
+    assert "until the log can be read" in str(sensor.description)
+    assert not definitions.assets
+    assert FlowsWatch(None, choose_flows).has_news(ticket_shop.stores.tickets)
+    assert ORDERS in defs().resolve_asset_graph().materializable_asset_keys
 
 
 @pytest.mark.parametrize(

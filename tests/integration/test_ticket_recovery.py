@@ -13,6 +13,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
+from gobblin_assets.dagster import ticket_recovery
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE, build_runner_definitions
 from gobblin_assets.dagster.ticket_recovery import (
     JOBS_PER_RUN_MAX,
@@ -179,6 +180,18 @@ def test_one_run_recovers_the_jobs_that_this_environment_can_and_the_others_are_
     assert "gobblin-assets commit recover --job forgotten" in rest.skip_message
     assert "elsewhere: GOBBLIN_JDBC_OTHER_URL" in rest.skip_message
     assert read_recovery_memory(rest.cursor).asked == {}
+
+
+def test_what_is_left_to_others_hides_nothing_although_it_fills_what_is_read(
+    shops: Shops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticket_recovery, "LOADED_MAX", 1)
+    shops.leave_open("elsewhere", source={"connection": "numbers"})
+    shops.leave_open("a")
+    shops.send("elsewhere", source={"connection": "other"})
+    shops.send("a")
+    (request,) = shops.tick().run_requests or []
+    assert request.run_config == {"ops": {"recover_jobs": {"config": {"jobs": ["a"]}}}}
 
 
 def test_a_fault_of_one_job_is_said_behind_the_recovery_of_the_others(shops: Shops) -> None:

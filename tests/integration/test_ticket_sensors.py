@@ -8,12 +8,16 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.test_utils import create_run_for_test
 from sqlalchemy import Engine, text
 
+from gobblin_assets.dagster import ticket_sensors
+from gobblin_assets.dagster.sensor_ticks import TRY_WAIT_S_MAX
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, describe_owner
 from gobblin_assets.dagster.ticket_sensors import (
     AHEAD,
+    FLOW_GROUP_TAG,
     PATIENCE_S,
     PRIORITY_TAG,
     TICKET_TAG,
@@ -89,14 +93,27 @@ def tickets_of(requests: Sequence[dg.RunRequest]) -> list[list[str]]:
 def test_a_ticket_has_one_run_and_another_one_after_a_pause_if_it_failed_before_the_claim(inbox: Inbox) -> None:
     ticket_id = inbox.send()
     (first,) = inbox.look()
-    assert (first.run_key, first.tags[TICKET_TAG]) == (f"{ticket_id}:1", str(ticket_id))
+    assert (first.run_key, first.tags[TICKET_TAG]) == (f"{ticket_id}:none", str(ticket_id))
     run = inbox.make_run(first, Status.NOT_STARTED)
     assert inbox.look() == []
     inbox.instance.report_run_failed(run)
     assert inbox.look() == [], "an overloaded code server is not asked again at once"
     (second,) = inbox.look(later_s=40)
-    assert second.run_key == f"{ticket_id}:2"
+    assert second.run_key == f"{ticket_id}:{run.run_id}"
     assert inbox.stores.tickets.list_claimable(EXECUTOR, limit=9)[0].attempts == 0
+
+
+def test_a_run_has_another_key_also_behind_more_failures_than_are_read(
+    inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ticket_sensors, "TRIES_READ_MAX", 2)
+    inbox.send()
+    keys = set()
+    for _ in range(4):
+        (request,) = inbox.look(later_s=TRY_WAIT_S_MAX)
+        keys.add(request.run_key)
+        inbox.instance.report_run_failed(inbox.make_run(request, Status.NOT_STARTED))
+    assert len(keys) == 4
 
 
 def test_a_run_that_works_on_something_else_for_long_keeps_its_tickets_no_more(inbox: Inbox) -> None:
@@ -122,13 +139,35 @@ def test_an_attempt_of_a_run_that_has_ended_is_ended_with_its_claim(inbox: Inbox
         inbox.stores.tickets.report(claim, uuid.uuid4(), TicketReportKind.RUNNING, {})
     inbox.end_pause()
     (again,) = inbox.look()
-    assert (again.run_key, again.tags[PRIORITY_TAG]) == (f"{ticket_id}:2", "1")
+    assert (again.run_key, again.tags[PRIORITY_TAG]) == (f"{ticket_id}:{run.run_id}", "1")
 
 
 def test_a_claim_of_another_kind_of_executor_is_left_alone(inbox: Inbox) -> None:
     claim = inbox.claim(inbox.send(), "host:123")
     assert inbox.look() == []
     assert inbox.stores.tickets.renew([claim], ttl_s=30) == {claim}
+
+
+def test_a_claim_of_a_run_of_another_instance_is_left_alone(inbox: Inbox) -> None:
+    claim = inbox.claim(inbox.send(), describe_owner(str(uuid.uuid4())))
+    assert inbox.look() == []
+    assert inbox.stores.tickets.renew([claim], ttl_s=30) == {claim}
+
+
+@pytest.mark.parametrize(("status", "state"), [(Status.CANCELED, "CANCELLED"), (Status.FAILURE, "DIED")])
+def test_an_attempt_of_a_run_of_assets_ends_as_its_run(inbox: Inbox, status: Status, state: str) -> None:
+    run = create_run_for_test(inbox.instance, job_name=IMPLICIT_ASSET_JOB_NAME, status=Status.STARTED)
+    ticket_id = inbox.send()
+    claim = inbox.claim(ticket_id, describe_owner(run.run_id))
+    inbox.look()
+    assert inbox.stores.tickets.renew([claim], ttl_s=30) == {claim}
+    if status is Status.FAILURE:
+        inbox.instance.report_run_failed(run)
+    else:
+        inbox.instance.report_run_canceled(run)
+    inbox.look()
+    *_before, last = inbox.stores.tickets.list_reports([ticket_id], {}, limit=9)
+    assert (last.kind, last.details["state"]) == (TicketReportKind.ENDED, state)
 
 
 def test_what_a_person_terminates_in_the_queue_is_cancelled(inbox: Inbox) -> None:
@@ -141,6 +180,16 @@ def test_what_a_person_terminates_in_the_queue_is_cancelled(inbox: Inbox) -> Non
     assert {(each.details["state"], each.details["message"]) for each in ends.values()} == {("CANCELLED", TERMINATED)}
 
 
+def test_a_terminated_pack_is_not_begun_again_also_without_its_first_ticket(inbox: Inbox) -> None:
+    first, *others = [inbox.send(f"job{number}") for number in range(3)]
+    (request,) = inbox.look()
+    assert inbox.stores.tickets.end_unclaimed(first, "of a service")
+    inbox.make_run(request, Status.CANCELED)
+    assert inbox.look() == []
+    ends = inbox.stores.tickets.find_ends(others)
+    assert [ends[each].details["message"] for each in others] == [TERMINATED, TERMINATED]
+
+
 def test_no_more_runs_are_asked_for_than_can_begin_soon(inbox: Inbox) -> None:
     room = AHEAD * find_slots(inbox.instance)
     for number in range(room + 2):
@@ -150,6 +199,19 @@ def test_no_more_runs_are_asked_for_than_can_begin_soon(inbox: Inbox) -> None:
     for request in requests[1:]:
         inbox.make_run(request, Status.NOT_STARTED)
     assert len(inbox.look()) == 1
+
+
+def test_a_group_that_is_limited_leaves_room_for_others(inbox: Inbox, tmp_path: Path) -> None:
+    limit = {"key": FLOW_GROUP_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
+    runs = {"max_concurrent_runs": 2, "tag_concurrency_limits": [limit]}
+    for number in range(15):
+        inbox.send(f"job{number}", group="busy")
+    inbox.send("other", group="other")
+    with open_instance(tmp_path / "limited", {"concurrency": {"runs": runs}}) as inbox.instance:
+        first, *others = inbox.look()
+        assert [each.tags[FLOW_GROUP_TAG] for each in (first, *others)] == ["busy", "busy", "other"]
+        inbox.make_run(first, Status.STARTED)
+        assert [each.tags[FLOW_GROUP_TAG] for each in inbox.look()] == ["busy", "other"]
 
 
 def test_a_ticket_that_is_cancelled_and_one_that_is_used_up_need_no_run(inbox: Inbox) -> None:

@@ -6,18 +6,19 @@ To make them takes three times as long as to copy and to open them.
 import functools
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 
 @contextmanager
-def open_instance(folder: Path) -> Iterator[dg.DagsterInstance]:
-    """The instance of this block, in a folder that may have other files."""
+def open_instance(folder: Path, settings: Mapping[str, Any] | None = None) -> Iterator[dg.DagsterInstance]:
+    """The instance of this block, in a folder that may have other files. ``settings``: as dagster.yaml has them."""
     shutil.copytree(_make_instance().name, folder, dirs_exist_ok=True)
-    with dg.instance_for_test(temp_dir=str(folder)) as instance:
+    with dg.instance_for_test(settings, temp_dir=str(folder)) as instance:
         yield instance
 
 

@@ -1,5 +1,7 @@
 """The ends of attempts whose ticket could not be read, or not be done."""
 
+import os
+import signal
 import uuid
 from types import SimpleNamespace
 from typing import Any, Never, cast
@@ -9,10 +11,13 @@ import pytest
 from gobblin_assets.errors import ErrorFamily, RejectedError, RetryableError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketShape, TicketVerb
+from gobblin_assets.run.own_process import StopRequest
 from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import AttemptEnd, Claim
 from gobblin_assets.tickets.interruption import Interruption
 from gobblin_assets.tickets.ticket_run import run_claimed
+
+SIGNAL_S_MAX = 30.0
 
 
 class AwayTickets:
@@ -72,3 +77,20 @@ def test_a_delete_is_left_to_the_next_attempt_whatever_it_fails_with(
     stores = cast("Stores", SimpleNamespace(tickets=SentTickets(verb)))
     claim = Claim(TicketId(uuid.uuid4()), 1)
     assert run_claimed(claim, stores, fail, lambda _said: None, Interruption()) is end
+
+
+def test_a_signal_of_which_a_driver_makes_an_error_is_an_interruption() -> None:
+    def fail() -> Never:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            StopRequest().wait(SIGNAL_S_MAX)
+        except KeyboardInterrupt:
+            raise ValueError("of a library") from None
+        raise AssertionError("the signal was lost")
+
+    tickets = SentTickets(TicketVerb.UPDATE)
+    stores, interruption = cast("Stores", SimpleNamespace(tickets=tickets)), Interruption()
+    with interruption.hearing_signals(), pytest.raises(KeyboardInterrupt):
+        run_claimed(Claim(TicketId(uuid.uuid4()), 1), stores, fail, lambda _said: None, interruption)
+    assert tickets.ended == [], "whoever takes the interruption reports the end"
+    assert interruption.is_heard
