@@ -208,7 +208,13 @@ class KafkaWire:
             "hint": error.hint,
             "field": str(error.fields.get("field", "")),
         }
-        self.wires.refuse(place, ticket_id, refusal)
+        try:
+            self.wires.refuse(place, ticket_id, refusal)
+        except (RetryableError, OutcomeUnknownError):
+            raise
+        except Exception as fault:  # noqa: BLE001  the record would come again for ever, and hold up all behind it
+            self.say(f"the log does not take why the ticket {ticket_id} was refused: {type(fault).__name__}")
+            self.wires.skip(place)
 
     def _tell(self) -> None:
         untold = self.wires.list_untold(self.options.executor, limit=_REPORTS_AT_ONCE)

@@ -246,12 +246,21 @@ def test_topics_that_are_made_anew_lose_nothing_of_open_tickets(
 def test_records_of_strangers_and_of_later_releases_are_refused_and_hold_up_nothing(
     ends: KafkaEnds, caplog: pytest.LogCaptureFixture
 ) -> None:
-    newer, foreign, good = make(ends.name), make("somebody-else"), make(ends.name)
-    for each in (newer, foreign, good):
+    newer, foreign, unknown, good = make(ends.name), make("somebody-else"), make(ends.name), make(ends.name)
+    for each in (newer, foreign, unknown, good):
         ends.book.enter(each, "shop")
     later = {**json.loads(write_order(newer)), "schema": 2}
+    strange_key = json.loads(write_order(unknown))
+    strange_key["ticket"]["a\0b\ud800"] = 1
     producer = Producer({"bootstrap.servers": ends.bootstrap})
-    for value in (b"\xff", b"[]", None, b'{"schema": 1, "kind": "dance"}', json.dumps(later).encode()):
+    for value in (
+        b"\xff",
+        b"[]",
+        None,
+        b'{"schema": 1, "kind": "dance"}',
+        json.dumps(later).encode(),
+        json.dumps(strange_key).encode(),
+    ):
         producer.produce(f"gobblin-tickets-{ends.name}", value)
     for each in (foreign, good):
         producer.produce(f"gobblin-tickets-{ends.name}", write_order(each))
@@ -276,10 +285,28 @@ def test_records_of_strangers_and_of_later_releases_are_refused_and_hold_up_noth
     assert "Upgrade" in refused.details["hint"]
     (strange,) = read(ends, foreign)
     assert strange.details["field"] == "executor"
+    (not_known,) = read(ends, unknown)
+    assert not_known.details["field"] == "a\\0b\\ud800"
     assert read(ends, good) == read_log(ends, good)
     assert len(read(ends, good)) == 5
     assert "was not sent to the executor" in caplog.text
     assert "expected the executor" in caplog.text
+
+
+def test_a_refusal_that_the_log_does_not_take_holds_up_nothing(
+    ends: KafkaEnds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused, good = make("somebody-else"), make(ends.name)
+    producer = Producer({"bootstrap.servers": ends.bootstrap})
+    for each in (refused, good):
+        producer.produce(f"gobblin-tickets-{ends.name}", write_order(each))
+    producer.flush()
+    refuse = ends.stores.wires.refuse
+    # NUL, which no column takes.
+    monkeypatch.setattr(ends.stores.wires, "refuse", lambda place, of, _said: refuse(place, of, {"message": "\0"}))
+    ends.pass_on()
+    assert [each.ticket_id for each in ends.stores.tickets.list_claimable(ends.name, limit=9)] == [good.ticket_id]
+    assert f"the log does not take why the ticket {refused.ticket_id} was refused" in capsys.readouterr().out
 
 
 def test_a_record_of_a_later_release_holds_reports_up_until_the_service_is_upgraded(

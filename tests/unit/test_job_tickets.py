@@ -114,6 +114,8 @@ def set_at(data: dict[str, Any], path: str, value: object) -> dict[str, Any]:
         ("executor", "x" * 129, "executor"),
         ("executor", 5, "executor"),
         ("surprise", 1, "surprise"),
+        ("a\0b", 1, "a\\0b"),
+        ("\ud800", 1, "\\ud800"),
         ("ticket/uri", "gobblin-job:/sales/orders", "ticket.uri"),
         ("ticket/uri", "gobblin-job:/sales/or ders/lake", "ticket.uri"),
         ("ticket/uri", f"gobblin-job:/sales/{'x' * 129}/lake", "ticket.uri"),
