@@ -1,6 +1,7 @@
 """Wires that are killed, cut, or whose topics are lost: each ticket is there once, and each report is told."""
 
 import json
+import random
 import signal
 import threading
 import time
@@ -10,6 +11,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor does not mark what it exports
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from sqlalchemy import Engine, text
 
 from demo.kafka.broker import KafkaBroker
@@ -19,6 +26,7 @@ from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.postgres import open_stores
@@ -28,7 +36,7 @@ from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReport, Ticket
 from gobblin_assets.tickets.wire_messages import NoticeKind, WireNotice, report_to_json, write_notice, write_order
 from tests.crash.points import OF_A_WIRE
 from tests.support.forks import FORKS
-from tests.support.kafka import delete_topics, make_topic
+from tests.support.kafka import delete_topics, make_topic, open_admin
 from tests.support.wires import (
     Authority,
     KafkaEnds,
@@ -58,8 +66,8 @@ def ends(kafka_broker: KafkaBroker, service_engine: Engine, engine: Engine) -> I
         yield made
 
 
-def make(executor: str, log_id: LogId | None = None) -> SentTicket:
-    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": "shop"})
+def make(executor: str, log_id: LogId | None = None, **options: object) -> SentTicket:
+    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": "shop", **options})
     return SentTicket(TicketId(uuid.uuid4()), TicketVerb.ADD, executor, ticket, log_id=log_id)
 
 
@@ -291,6 +299,52 @@ def test_records_of_strangers_and_of_later_releases_are_refused_and_hold_up_noth
     assert len(read(ends, good)) == 5
     assert "was not sent to the executor" in caplog.text
     assert "expected the executor" in caplog.text
+
+
+def test_what_no_record_takes_holds_up_nothing(ends: KafkaEnds, service_engine: Engine) -> None:
+    noise = random.Random(7).randbytes(1 << 20).hex()
+    dull, large, late, waiting = (make(ends.name, more=each) for each in ("x" * (2 << 20), noise, noise, ""))
+    for each in (late, waiting):
+        ends.book.enter(each, "shop")
+    with pytest.raises(ConflictError, match="is larger than the topic"):
+        ends.wire.send(large)
+    with service_engine.connect() as connection:
+        entered = set(connection.execute(text("SELECT ticket_id FROM gobblin_service.way_ticket")).scalars())
+    assert entered == {late.ticket_id, waiting.ticket_id}
+    ends.wire.send(dull)
+
+    def is_there() -> bool:
+        ends.executor.look()
+        return len(ends.stores.tickets.list_claimable(ends.name, limit=9)) == 2
+
+    await_true(is_there, "the ticket that was sent again, and the one of many bytes of few kinds")
+    made = work(ends, dull, 1, is_ended=False)
+    said = {"message": "done", "hint": "", "datasets": {"a": noise}}
+    ends.stores.tickets.end(made, AttemptEnd.COMPLETE, said)
+    ends.pass_on()
+    (*_, end) = read(ends, dull)
+    assert end.kind is TicketReportKind.ENDED
+    assert set(end.details) == {"state", "message", "hint"}
+    assert end.details["state"] == "COMPLETE"
+    assert str(end.details["message"]).startswith("done What it says has 2,097,")
+
+
+def test_a_report_that_its_topic_does_not_take_hides_nobody_who_lives(ends: KafkaEnds) -> None:
+    sent, log_id = make(ends.name), ends.stores.tickets.find_log_id()
+    ends.wire.send(sent)
+    ends.pass_on()
+    few = ConfigEntry("max.message.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, f"gobblin-reports-{ends.name}", incremental_configs=[few])
+    admin = open_admin(ends.bootstrap)  # its answers come only while it is referenced
+    admin.incremental_alter_configs([topic])[topic].result()
+    made = work(ends, sent, 0, is_ended=False)
+    noise = {"noise": random.Random(7).randbytes(5_000).hex()}
+    ends.stores.tickets.report(made, uuid.uuid4(), TicketReportKind.RUNNING, noise)
+    ends.stores.heartbeats.beat(ExecutorHeartbeat(ends.name, "here:1", log_id, "1", 2, frozenset()))
+    ends.executor.beat_soon()
+    with pytest.raises(ConflictError, match="larger than the topic"):
+        ends.executor.look()
+    await_true(ends.wire.list_heartbeats, "who lives")
 
 
 def test_a_refusal_that_the_log_does_not_take_holds_up_nothing(

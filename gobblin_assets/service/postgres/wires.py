@@ -81,6 +81,11 @@ _FORGET_PROBES = text(f"""
        AND entered_at < clock_timestamp() - make_interval(secs => {PROBE_KEPT_S})
 """)
 
+_TAKE_BACK = text("""
+    DELETE FROM gobblin_service.way_ticket
+     WHERE ticket_id = :ticket_id AND received_at IS NULL AND ended_at IS NULL
+""")
+
 _PRODUCED = text("""
     UPDATE gobblin_service.way_ticket SET produced_at = coalesce(produced_at, clock_timestamp())
      WHERE ticket_id = :ticket_id
@@ -303,6 +308,10 @@ class PostgresWireBook:
         """What orders the ticket among others; None: it was not sent over any way of messages."""
         found: str | None = self._do("find a ticket", lambda c: c.execute(_KEY, {"ticket_id": ticket_id}).scalar())
         return found
+
+    def take_back(self, ticket_id: TicketId) -> None:
+        """It was entered, and can't be sent. Nothing, if something came back of it."""
+        self._do("take a ticket back", lambda c: c.execute(_TAKE_BACK, {"ticket_id": ticket_id}))
 
     def mark_produced(self, ticket_id: TicketId) -> None:
         self._do("mark a ticket as sent", lambda c: c.execute(_PRODUCED, {"ticket_id": ticket_id}))
