@@ -26,14 +26,24 @@ from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.service.postgres.wires import PostgresWireBook
 from gobblin_assets.service.spec_executors import simple_rest
 from gobblin_assets.service.spec_executors.simple_kafka import SimpleKafkaSpecExecutor
-from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReport, TicketReportKind
-from gobblin_assets.tickets.wire_messages import NoticeKind, WireNotice, report_to_json, write_notice, write_order
+from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketOutput, TicketReport, TicketReportKind
+from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT
+from gobblin_assets.tickets.wire_messages import (
+    NoticeKind,
+    WireNotice,
+    output_to_json,
+    report_to_json,
+    write_notice,
+    write_order,
+)
 from tests.crash.points import OF_A_WIRE
 from tests.support.forks import FORKS
 from tests.support.kafka import delete_topics, make_topic, open_admin
@@ -345,6 +355,30 @@ def test_a_report_that_its_topic_does_not_take_hides_nobody_who_lives(ends: Kafk
     with pytest.raises(ConflictError, match="larger than the topic"):
         ends.executor.look()
     await_true(ends.wire.list_heartbeats, "who lives")
+
+
+def test_of_a_worker_that_drains_for_years_the_book_keeps_what_the_log_keeps(service_engine: Engine) -> None:
+    book, sent, log_id = PostgresWireBook(service_engine, "kafka:local"), make("local"), LogId(uuid.uuid4())
+    book.enter(sent, "shop")
+    said: list[dict[str, object]] = []
+    behind, now = (-1, 0), SystemClock().now()
+    for attempt in range(1, DRAINED_KEPT + 4):
+        # One that died is told for ever: it counts.
+        end = AttemptEnd.DIED if attempt == 2 else AttemptEnd.DRAINED
+        for number, kind in enumerate((TicketReportKind.CLAIMED, TicketReportKind.ENDED), start=1):
+            report = TicketReport(sent.ticket_id, attempt, number, kind, {"state": end.value}, now)
+            said.append({"behind": list(behind), **report_to_json(report)})
+            behind = attempt, number
+    notices = [WireNotice(NoticeKind.REPORT, "local", log_id, each) for each in said]
+    for attempt in range(1, OUTPUTS_KEPT + 4):
+        lines = {"ticket_id": str(sent.ticket_id), **output_to_json(TicketOutput(attempt, "a line", now))}
+        notices.append(WireNotice(NoticeKind.OUTPUT, "local", log_id, lines))
+    book.take("topic", 0, list(enumerate(notices)))
+    kept = book.list_reports([sent.ticket_id], {}, limit=1_000)
+    assert {each.attempt for each in kept} == {2, *range(4, DRAINED_KEPT + 4)}
+    assert len(kept) == 2 * (DRAINED_KEPT + 1)
+    outputs = [each.attempt for each in book.list_outputs(sent.ticket_id, limit=1_000)]
+    assert outputs == list(range(OUTPUTS_KEPT + 3, 3, -1))
 
 
 def test_a_refusal_that_the_log_does_not_take_holds_up_nothing(

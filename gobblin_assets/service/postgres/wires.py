@@ -40,6 +40,7 @@ from gobblin_assets.state.tickets import (
     TicketReport,
     TicketReportKind,
 )
+from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT
 from gobblin_assets.tickets.wire_messages import (
     NoticeKind,
     WireNotice,
@@ -154,6 +155,19 @@ _REPORT = text("""
 _FORGET_PROGRESS = text("""
     DELETE FROM gobblin_service.way_report
      WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress' AND number < :number
+""")
+
+# Attempts and lines of a worker that the executor's log has forgotten as well.
+_FORGET_DRAINED = text(f"""
+    DELETE FROM gobblin_service.way_report r
+     WHERE ticket_id = :ticket_id AND attempt <= :attempt - {DRAINED_KEPT}
+       AND EXISTS (SELECT FROM gobblin_service.way_report e
+                    WHERE e.ticket_id = r.ticket_id AND e.attempt = r.attempt AND e.kind = 'ended'
+                      AND e.details ->> 'state' = 'DRAINED')
+""")
+
+_FORGET_OUTPUTS = text(f"""
+    DELETE FROM gobblin_service.way_output WHERE ticket_id = :ticket_id AND attempt <= :attempt - {OUTPUTS_KEPT}
 """)
 
 _RECEIVED = text("""
@@ -511,14 +525,18 @@ class PostgresWireBook:
         connection.execute(_REPORT, {**where, **said})
         if report.kind is TicketReportKind.PROGRESS:
             connection.execute(_FORGET_PROGRESS, where)
+        if report.kind is TicketReportKind.CLAIMED:
+            connection.execute(_FORGET_DRAINED, where)
         if report.kind is TicketReportKind.ENDED and report.details.get("state") in _TICKET_ENDS:
             connection.execute(_ENDED, of_ticket)
 
     def _keep_output(self, connection: Connection, notice: WireNotice) -> None:
         output = output_from_json(notice.body)
         ticket_id = read_uuid(notice.body.get("ticket_id"), "ticket_id")
-        said = {"attempt": output.attempt, "lines": output.lines, "updated_at": output.updated_at}
-        connection.execute(_KEEP_OUTPUT, {"ticket_id": ticket_id, "way": self._way, **said})
+        said = {"lines": output.lines, "updated_at": output.updated_at}
+        where = {"ticket_id": ticket_id, "attempt": output.attempt}
+        if connection.execute(_KEEP_OUTPUT, {"way": self._way, **where, **said}).rowcount:
+            connection.execute(_FORGET_OUTPUTS, where)
 
     def _keep_beats(self, connection: Connection, notice: WireNotice) -> None:
         for each in notice.body.get("heartbeats") or ():
