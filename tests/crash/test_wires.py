@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
     ResourceType,
 )
 from sqlalchemy import Engine, text
+from urllib3 import PoolManager
 
 from demo.kafka.broker import KafkaBroker
 from demo.server_process import find_port
@@ -462,3 +463,25 @@ def test_whoever_has_a_wrong_certificate_name_or_log_is_refused_with_the_fix(
             wire.send(make("paris"))
         wire.close()
     assert count_tickets(engine) == 0
+
+
+def test_an_inbox_says_what_is_wrong_with_what_no_log_takes(engine: Engine, authority: Authority) -> None:
+    stores = open_stores(engine)
+    with serve_rest("local", stores, authority) as port:
+        wire = make_rest("local", port, authority)
+        with pytest.raises(ConflictError, match="expected no NUL"):
+            wire.send(make("local", more="\0"))
+        sent = make("local")
+        wire.send(sent)
+        with pytest.raises(RejectedError, match="expected no NUL"):
+            wire.give_up(sent.ticket_id, {"message": "\0"})
+        assert wire.end_unclaimed(sent.ticket_id, "a\0b")
+        wire.close()
+        certificate, key = authority.sign("service")
+        with PoolManager(cert_file=str(certificate), key_file=str(key), ca_certs=str(authority.ca)) as pool:
+            body = json.dumps({"schema": 1, "kind": "ticket", "ticket": {"\ud800": 1}})
+            answer = pool.request("POST", f"https://127.0.0.1:{port}/tickets", body=body)
+    assert (answer.status, answer.headers["Gobblin-Executor"]) == (422, "local")
+    assert answer.json()["field"] == "\\ud800"
+    (end,) = stores.tickets.find_ends([sent.ticket_id]).values()
+    assert end.details["message"] == "a\\0b"
