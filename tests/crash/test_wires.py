@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor 
 from sqlalchemy import Engine, text
 from urllib3 import PoolManager
 
-from demo.kafka.broker import KafkaBroker
+from demo.kafka.broker import KafkaBroker, start_broker
 from demo.server_process import find_port
 from gobblin_assets import failpoints
 from gobblin_assets.db.engine import open_external
@@ -408,6 +409,42 @@ def test_a_record_of_a_later_release_holds_reports_up_until_the_service_is_upgra
     sent = make(ends.name)
     ends.wire.send(sent)
     assert not ends.wire.find_ends([sent.ticket_id])
+
+
+@pytest.mark.thorough
+def test_each_end_has_the_login_or_the_certificate_of_its_connection(
+    service_engine: Engine, engine: Engine, tmp_path: Path
+) -> None:
+    name, stores = name_executor(), open_stores(engine)
+    with start_broker(tmp_path, users={"ann": "hunter2"}, tls=True) as broker:
+        ca_file = str(tmp_path / "ca.pem")
+        by_login = KafkaConnection(
+            broker.sasl_bootstrap,
+            "SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-256",
+            username="ann",
+            password="hunter2",
+            name="main",
+        )
+        wrong = make_kafka_wire(replace(by_login, password="hunter3"), name, stores)
+        with pytest.raises(RejectedError, match="username") as refused:
+            wrong.look()
+        assert "hunter3" not in str(refused.value)
+        wrong.close()
+        executor = make_kafka_wire(by_login, name, stores)
+        executor.look()
+        by_certificate = KafkaConnection(broker.tls_bootstrap, "SSL", ssl_ca_file=ca_file, name="main")
+        book = PostgresWireBook(service_engine, f"kafka:{name}")
+        with open_kafka(by_certificate, name, service_engine) as wire:
+            ends = KafkaEnds(broker.bootstrap, name, wire, executor, stores, book)
+            sent = make(name)
+            wire.send(sent)
+            ends.pass_on()
+            work(ends, sent)
+            ends.pass_on()
+            assert read(ends, sent) == read_log(ends, sent)
+            assert len(read(ends, sent)) == 5
+        executor.close()
 
 
 @pytest.fixture
