@@ -77,8 +77,9 @@ class RejectedError(GobblinError):
     """The input can't be accepted as it is. ``field`` names it, ``hint`` says the fix."""
 
     def __init__(self, message: str, *, field: str, hint: str = "", **fields: object) -> None:
-        super().__init__(f"{field}: {message}", hint=hint, field=field, **fields)
-        self.field = field
+        # It may be a key of an object that somebody sent.
+        self.field = make_storable(field)
+        super().__init__(f"{field}: {message}", hint=hint, field=self.field, **fields)
 
 
 class CorruptionError(GobblinError):

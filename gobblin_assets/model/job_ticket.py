@@ -33,6 +33,8 @@ _NAME_LENGTH_MAX: Final = 128
 # Names of at most 128 characters, of which some take three: spaces, and what else an address has not.
 _JOB_URI: Final = re.compile(r"gobblin-job:(/[^/\x00-\x20\x7f]{1,384}){3}")
 _EXECUTOR_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# NUL as JSON writes it. A backslash that is a character is written as two.
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class TicketVerb(StrEnum):
@@ -217,10 +219,7 @@ def job_ticket_from_json(data: object, field_name: str = "ticket") -> JobTicket:
     name = job.get("job")
     if not isinstance(name, str) or not name:
         raise read.refuse("job.job", "expected the job's name", "Write it.")
-    try:
-        _canonical(job)
-    except (ValueError, TypeError):
-        raise read.refuse("job", "expected plain JSON values, without NaN or Infinity", "Correct it.") from None
+    require_plain_json(job, field=read.name_of("job"))
     return JobTicket(
         uri=uri,
         version=read.text("version"),
@@ -250,6 +249,7 @@ def question_from_json(data: object, field_name: str = "question") -> ProbeQuest
     if has_source != isinstance(source, Mapping):
         hint = "Write them as an object." if has_source else "Leave it out."
         raise read.refuse("source", f"{kind} needs {'a' if has_source else 'no'} source's options", hint)
+    require_plain_json(source, field=read.name_of("source"))
     if (kind is ProbeKind.PATHS) != (root is not None):
         raise read.refuse("root", f"{kind} needs {'a' if kind is ProbeKind.PATHS else 'no'} root", "Correct it.")
     names = read.texts("names")
@@ -323,6 +323,18 @@ def _read_expiry(read: "_Fields") -> float | None:
         raise read.refuse("expires_after_s", said, "Correct it, or leave it out.")
     # As it was written: the digest is of that.
     return found
+
+
+def require_plain_json(data: object, *, field: str) -> None:
+    """RejectedError for what a log can't keep as JSON, or not look into: NaN, Infinity, NUL, and what is no Unicode."""
+    try:
+        written = _canonical(data)
+    except (ValueError, TypeError, RecursionError):
+        raise RejectedError(
+            "expected plain JSON values, without NaN or Infinity", field=field, hint="Correct it."
+        ) from None
+    if _NUL.search(written) is not None:
+        raise RejectedError("expected no NUL, in names or values", field=field, hint="Take them out.")
 
 
 def require_executor_name(name: str, *, field: str) -> str:

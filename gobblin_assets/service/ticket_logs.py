@@ -28,8 +28,8 @@ class TicketWire(Protocol):
     def send(self, sent: SentTicket) -> None:
         """Have the executor get the ticket. It is durable when the call returns; sent again, it is the same one.
 
-        ConflictError: another ticket has its id, or it is meant for another log. RetryableError: of a PROBE, too many
-        of them wait for the executor.
+        ConflictError: another ticket has its id, it is meant for another log, or it is too large. RetryableError: of a
+        PROBE, too many of them wait for the executor.
         """
         ...
 

@@ -5,8 +5,9 @@ before it, so that who hears of them notices a gap, and has all of them told aga
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gobblin_assets import failpoints
@@ -53,6 +54,10 @@ HOLD_TTL_S: Final = 6.0
 REFUSED_PLACE: Final = (0, 0)
 """Attempt and number of the report that a ticket was refused: no report of the log has them."""
 
+TOLD_BYTES_MAX: Final = 900_000
+"""A report that is larger is told without its large details: a topic takes 1 MiB, unless it is set."""
+
+_DETAIL_BYTES_MAX: Final = 10_000
 _POLL_S: Final = 0.2
 _PAUSE_S: Final = 2.0
 _STAND_BY_S: Final = 1.0
@@ -208,19 +213,23 @@ class KafkaWire:
             "hint": error.hint,
             "field": str(error.fields.get("field", "")),
         }
-        self.wires.refuse(place, ticket_id, refusal)
+        try:
+            self.wires.refuse(place, ticket_id, refusal)
+        except (RetryableError, OutcomeUnknownError):
+            raise
+        except Exception as fault:  # noqa: BLE001  the record would come again for ever, and hold up all behind it
+            self.say(f"the log does not take why the ticket {ticket_id} was refused: {type(fault).__name__}")
+            self.wires.skip(place)
 
     def _tell(self) -> None:
+        # By themselves: a report that does not go hides nobody who lives.
+        self._tell_beats()
         untold = self.wires.list_untold(self.options.executor, limit=_REPORTS_AT_ONCE)
-        now_s = self.clock.monotonic()
         outputs = self.wires.list_changed_outputs(self.options.executor, self._outputs_after, limit=_OUTPUTS_AT_ONCE)
         records = [record for each in untold for record in self._describe(each)]
         for ticket_id, output in outputs:
             said = {"ticket_id": str(ticket_id), **output_to_json(output)}
             records.append(self._write(NoticeKind.OUTPUT, str(ticket_id), said))
-        if now_s >= self._beat_at_s:
-            beats = {"heartbeats": [beat_to_json(each) for each in self.list_beats()]}
-            records.append(self._write(NoticeKind.HEARTBEATS, self.options.executor, beats))
         if not records:
             return
         self._producer.send(name_report_topic(self.options.executor), records)
@@ -229,7 +238,13 @@ class KafkaWire:
             self.wires.note_told(self.options.executor, untold)
         if outputs:
             self._outputs_after = outputs[-1][1].updated_at
+
+    def _tell_beats(self) -> None:
+        now_s = self.clock.monotonic()
         if now_s >= self._beat_at_s:
+            beats = {"heartbeats": [beat_to_json(each) for each in self.list_beats()]}
+            record = self._write(NoticeKind.HEARTBEATS, self.options.executor, beats)
+            self._producer.send(name_report_topic(self.options.executor), [record])
             self._beat_at_s = now_s + HEARTBEAT_EVERY_S
 
     def _describe(self, wired: WiredTicket) -> Iterator[tuple[str, bytes]]:
@@ -240,14 +255,28 @@ class KafkaWire:
             report = TicketReport(
                 wired.ticket_id, *REFUSED_PLACE, TicketReportKind.ENDED, wired.refusal, self.clock.now()
             )
-            yield self._write(NoticeKind.REPORT, key, {"behind": list(_FIRST), **report_to_json(report)})
+            yield self._write_report(_FIRST, report)
         behind = wired.told
         for each in wired.reports:
-            yield self._write(NoticeKind.REPORT, key, {"behind": list(behind), **report_to_json(each)})
+            yield self._write_report(behind, each)
             behind = each.attempt, each.number
+
+    def _write_report(self, behind: tuple[int, int], report: TicketReport) -> tuple[str, bytes]:
+        key = str(report.ticket_id)
+        said = self._write(NoticeKind.REPORT, key, {"behind": list(behind), **report_to_json(report)})
+        if len(said[1]) <= TOLD_BYTES_MAX:
+            return said
+        told = replace(report, details=_cut_details(report.details, len(said[1])))
+        return self._write(NoticeKind.REPORT, key, {"behind": list(behind), **report_to_json(told)})
 
     def _write(self, kind: NoticeKind, key: str, body: dict[str, Any]) -> tuple[str, bytes]:
         return key, write_notice(WireNotice(kind, self.options.executor, self.options.log_id, body))
+
+
+def _cut_details(details: Mapping[str, Any], size: int) -> dict[str, Any]:
+    kept = {name: each for name, each in details.items() if len(json.dumps(each)) <= _DETAIL_BYTES_MAX}
+    cut = f"What it says has {size:,} bytes, which are too many for a record: only the executor's log has all of it."
+    return {**kept, "message": " ".join(each for each in (str(kept.get("message") or ""), cut) if each)}
 
 
 def _await_senders() -> None:

@@ -85,10 +85,8 @@ def read_order(value: bytes | None) -> WireOrder:
     data = _read(value)
     match _read_word(data, OrderKind):
         case OrderKind.WITHDRAW:
-            message = data.get("message")
-            if not isinstance(message, str) or len(message) > _MESSAGE_CHARACTERS_MAX:
-                raise _refuse("message", f"a text of at most {_MESSAGE_CHARACTERS_MAX:,} characters", message)
-            return WithdrawOrder(TicketId(read_uuid(data.get("ticket_id"), "ticket_id")), make_storable(message))
+            message = read_message(data.get("message"))
+            return WithdrawOrder(TicketId(read_uuid(data.get("ticket_id"), "ticket_id")), message)
         case OrderKind.FORGET:
             listed = data.get("ticket_ids")
             if not isinstance(listed, list) or len(listed) > _FORGOTTEN_MAX:
@@ -188,6 +186,13 @@ def read_wire_object(data: object) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         raise _refuse("body", "an object", data)
     return data
+
+
+def read_message(value: object) -> str:
+    """A sentence that a log takes. RejectedError names the field."""
+    if not isinstance(value, str) or len(value) > _MESSAGE_CHARACTERS_MAX:
+        raise _refuse("message", f"a text of at most {_MESSAGE_CHARACTERS_MAX:,} characters", value)
+    return make_storable(value)
 
 
 def read_uuid(value: object, field: str) -> uuid.UUID:

@@ -26,6 +26,9 @@ from gobblin_assets.sources.kafka.log_consumer import LogConsumer
 ANSWER_S: Final = 5.0
 """So long one send may wait for the brokers: others wait behind it, and it is repeated anyway."""
 
+RECORD_BYTES_MAX: Final = 4 << 20
+"""A record has at most so many bytes before it is compressed; its topic decides then: 1 MiB, unless it is set."""
+
 LOOK_AGAIN_S: Final = 30.0
 """So often topics are looked at, which may have got further partitions."""
 
@@ -144,6 +147,7 @@ class WireProducer:
                 # A topic that is gone is made by nobody in silence.
                 "allow.auto.create.topics": False,
                 "compression.type": "lz4",
+                "message.max.bytes": RECORD_BYTES_MAX,
                 "partitioner": "murmur2_random",
                 "error_cb": self._seen.note,
             }

@@ -27,6 +27,8 @@ from gobblin_assets.model.job_ticket import (
     TicketId,
     TicketShape,
     TicketVerb,
+    sent_ticket_from_json,
+    sent_ticket_to_json,
 )
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.model.urn import DatasetUrn
@@ -587,3 +589,18 @@ def test_an_ended_ticket_is_forgotten_but_for_its_id_and_is_not_run_again(
     assert tickets.settle_cancel(cancelling) is None
     with emptied_engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM gobblin.ticket_claim")).scalar() == 1
+
+
+def test_a_ticket_with_a_nul_from_an_earlier_release_holds_up_no_look_at_the_others(
+    tickets: PostgresTicketStore,
+) -> None:
+    job = {"job": "shop", "destination": "local:/\0\\", "source": {"query": "\0", "type": "jdbc"}}
+    sent = replace(make(), ticket=JobTicket("gobblin-job:/g/f/j", "1", "anything", job))
+    with pytest.raises(RejectedError, match=r"ticket\.job: expected no NUL"):
+        sent_ticket_from_json(sent_ticket_to_json(sent))
+    tickets.send(sent)
+    other = send(tickets)
+    described = tickets.describe_waiting([sent.ticket_id, other])
+    assert set(described) == {sent.ticket_id, other}
+    assert {each.uri for each in described.values()} == {"gobblin-job:/g/f/j"}
+    assert tickets.list_unreported(claim(tickets, sent.ticket_id).ticket_id) == []

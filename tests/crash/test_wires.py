@@ -1,34 +1,54 @@
 """Wires that are killed, cut, or whose topics are lost: each ticket is there once, and each report is told."""
 
 import json
+import random
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the vendor does not mark what it exports
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from sqlalchemy import Engine, text
+from urllib3 import PoolManager
 
-from demo.kafka.broker import KafkaBroker
+from demo.kafka.broker import KafkaBroker, start_broker
 from demo.server_process import find_port
 from gobblin_assets import failpoints
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.kafka.connection import KafkaConnection
+from gobblin_assets.model.clock import SystemClock
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
 from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.postgres import open_stores
+from gobblin_assets.service.postgres.wires import PostgresWireBook
 from gobblin_assets.service.spec_executors import simple_rest
 from gobblin_assets.service.spec_executors.simple_kafka import SimpleKafkaSpecExecutor
-from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReport, TicketReportKind
-from gobblin_assets.tickets.wire_messages import NoticeKind, WireNotice, report_to_json, write_notice, write_order
+from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketOutput, TicketReport, TicketReportKind
+from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT
+from gobblin_assets.tickets.wire_messages import (
+    NoticeKind,
+    WireNotice,
+    output_to_json,
+    report_to_json,
+    write_notice,
+    write_order,
+)
 from tests.crash.points import OF_A_WIRE
 from tests.support.forks import FORKS
-from tests.support.kafka import delete_topics, make_topic
+from tests.support.kafka import delete_topics, make_topic, open_admin
 from tests.support.wires import (
     Authority,
     KafkaEnds,
@@ -58,8 +78,8 @@ def ends(kafka_broker: KafkaBroker, service_engine: Engine, engine: Engine) -> I
         yield made
 
 
-def make(executor: str, log_id: LogId | None = None) -> SentTicket:
-    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": "shop"})
+def make(executor: str, log_id: LogId | None = None, **options: object) -> SentTicket:
+    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": "shop", **options})
     return SentTicket(TicketId(uuid.uuid4()), TicketVerb.ADD, executor, ticket, log_id=log_id)
 
 
@@ -246,12 +266,21 @@ def test_topics_that_are_made_anew_lose_nothing_of_open_tickets(
 def test_records_of_strangers_and_of_later_releases_are_refused_and_hold_up_nothing(
     ends: KafkaEnds, caplog: pytest.LogCaptureFixture
 ) -> None:
-    newer, foreign, good = make(ends.name), make("somebody-else"), make(ends.name)
-    for each in (newer, foreign, good):
+    newer, foreign, unknown, good = make(ends.name), make("somebody-else"), make(ends.name), make(ends.name)
+    for each in (newer, foreign, unknown, good):
         ends.book.enter(each, "shop")
     later = {**json.loads(write_order(newer)), "schema": 2}
+    strange_key = json.loads(write_order(unknown))
+    strange_key["ticket"]["a\0b\ud800"] = 1
     producer = Producer({"bootstrap.servers": ends.bootstrap})
-    for value in (b"\xff", b"[]", None, b'{"schema": 1, "kind": "dance"}', json.dumps(later).encode()):
+    for value in (
+        b"\xff",
+        b"[]",
+        None,
+        b'{"schema": 1, "kind": "dance"}',
+        json.dumps(later).encode(),
+        json.dumps(strange_key).encode(),
+    ):
         producer.produce(f"gobblin-tickets-{ends.name}", value)
     for each in (foreign, good):
         producer.produce(f"gobblin-tickets-{ends.name}", write_order(each))
@@ -276,10 +305,98 @@ def test_records_of_strangers_and_of_later_releases_are_refused_and_hold_up_noth
     assert "Upgrade" in refused.details["hint"]
     (strange,) = read(ends, foreign)
     assert strange.details["field"] == "executor"
+    (not_known,) = read(ends, unknown)
+    assert not_known.details["field"] == "a\\0b\\ud800"
     assert read(ends, good) == read_log(ends, good)
     assert len(read(ends, good)) == 5
     assert "was not sent to the executor" in caplog.text
     assert "expected the executor" in caplog.text
+
+
+def test_what_no_record_takes_holds_up_nothing(ends: KafkaEnds, service_engine: Engine) -> None:
+    noise = random.Random(7).randbytes(1 << 20).hex()
+    dull, large, late, waiting = (make(ends.name, more=each) for each in ("x" * (2 << 20), noise, noise, ""))
+    for each in (late, waiting):
+        ends.book.enter(each, "shop")
+    with pytest.raises(ConflictError, match="is larger than the topic"):
+        ends.wire.send(large)
+    with service_engine.connect() as connection:
+        entered = set(connection.execute(text("SELECT ticket_id FROM gobblin_service.way_ticket")).scalars())
+    assert entered == {late.ticket_id, waiting.ticket_id}
+    ends.wire.send(dull)
+
+    def is_there() -> bool:
+        ends.executor.look()
+        return len(ends.stores.tickets.list_claimable(ends.name, limit=9)) == 2
+
+    await_true(is_there, "the ticket that was sent again, and the one of many bytes of few kinds")
+    made = work(ends, dull, 1, is_ended=False)
+    said = {"message": "done", "hint": "", "datasets": {"a": noise}}
+    ends.stores.tickets.end(made, AttemptEnd.COMPLETE, said)
+    ends.pass_on()
+    (*_, end) = read(ends, dull)
+    assert end.kind is TicketReportKind.ENDED
+    assert set(end.details) == {"state", "message", "hint"}
+    assert end.details["state"] == "COMPLETE"
+    assert str(end.details["message"]).startswith("done What it says has 2,097,")
+
+
+def test_a_report_that_its_topic_does_not_take_hides_nobody_who_lives(ends: KafkaEnds) -> None:
+    sent, log_id = make(ends.name), ends.stores.tickets.find_log_id()
+    ends.wire.send(sent)
+    ends.pass_on()
+    few = ConfigEntry("max.message.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, f"gobblin-reports-{ends.name}", incremental_configs=[few])
+    admin = open_admin(ends.bootstrap)  # its answers come only while it is referenced
+    admin.incremental_alter_configs([topic])[topic].result()
+    made = work(ends, sent, 0, is_ended=False)
+    noise = {"noise": random.Random(7).randbytes(5_000).hex()}
+    ends.stores.tickets.report(made, uuid.uuid4(), TicketReportKind.RUNNING, noise)
+    ends.stores.heartbeats.beat(ExecutorHeartbeat(ends.name, "here:1", log_id, "1", 2, frozenset()))
+    ends.executor.beat_soon()
+    with pytest.raises(ConflictError, match="larger than the topic"):
+        ends.executor.look()
+    await_true(ends.wire.list_heartbeats, "who lives")
+
+
+def test_of_a_worker_that_drains_for_years_the_book_keeps_what_the_log_keeps(service_engine: Engine) -> None:
+    book, sent, log_id = PostgresWireBook(service_engine, "kafka:local"), make("local"), LogId(uuid.uuid4())
+    book.enter(sent, "shop")
+    said: list[dict[str, object]] = []
+    behind, now = (-1, 0), SystemClock().now()
+    for attempt in range(1, DRAINED_KEPT + 4):
+        # One that died is told for ever: it counts.
+        end = AttemptEnd.DIED if attempt == 2 else AttemptEnd.DRAINED
+        for number, kind in enumerate((TicketReportKind.CLAIMED, TicketReportKind.ENDED), start=1):
+            report = TicketReport(sent.ticket_id, attempt, number, kind, {"state": end.value}, now)
+            said.append({"behind": list(behind), **report_to_json(report)})
+            behind = attempt, number
+    notices = [WireNotice(NoticeKind.REPORT, "local", log_id, each) for each in said]
+    for attempt in range(1, OUTPUTS_KEPT + 4):
+        lines = {"ticket_id": str(sent.ticket_id), **output_to_json(TicketOutput(attempt, "a line", now))}
+        notices.append(WireNotice(NoticeKind.OUTPUT, "local", log_id, lines))
+    book.take("topic", 0, list(enumerate(notices)))
+    kept = book.list_reports([sent.ticket_id], {}, limit=1_000)
+    assert {each.attempt for each in kept} == {2, *range(4, DRAINED_KEPT + 4)}
+    assert len(kept) == 2 * (DRAINED_KEPT + 1)
+    outputs = [each.attempt for each in book.list_outputs(sent.ticket_id, limit=1_000)]
+    assert outputs == list(range(OUTPUTS_KEPT + 3, 3, -1))
+
+
+def test_a_refusal_that_the_log_does_not_take_holds_up_nothing(
+    ends: KafkaEnds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused, good = make("somebody-else"), make(ends.name)
+    producer = Producer({"bootstrap.servers": ends.bootstrap})
+    for each in (refused, good):
+        producer.produce(f"gobblin-tickets-{ends.name}", write_order(each))
+    producer.flush()
+    refuse = ends.stores.wires.refuse
+    # NUL, which no column takes.
+    monkeypatch.setattr(ends.stores.wires, "refuse", lambda place, of, _said: refuse(place, of, {"message": "\0"}))
+    ends.pass_on()
+    assert [each.ticket_id for each in ends.stores.tickets.list_claimable(ends.name, limit=9)] == [good.ticket_id]
+    assert f"the log does not take why the ticket {refused.ticket_id} was refused" in capsys.readouterr().out
 
 
 def test_a_record_of_a_later_release_holds_reports_up_until_the_service_is_upgraded(
@@ -292,6 +409,42 @@ def test_a_record_of_a_later_release_holds_reports_up_until_the_service_is_upgra
     sent = make(ends.name)
     ends.wire.send(sent)
     assert not ends.wire.find_ends([sent.ticket_id])
+
+
+@pytest.mark.thorough
+def test_each_end_has_the_login_or_the_certificate_of_its_connection(
+    service_engine: Engine, engine: Engine, tmp_path: Path
+) -> None:
+    name, stores = name_executor(), open_stores(engine)
+    with start_broker(tmp_path, users={"ann": "hunter2"}, tls=True) as broker:
+        ca_file = str(tmp_path / "ca.pem")
+        by_login = KafkaConnection(
+            broker.sasl_bootstrap,
+            "SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-256",
+            username="ann",
+            password="hunter2",
+            name="main",
+        )
+        wrong = make_kafka_wire(replace(by_login, password="hunter3"), name, stores)
+        with pytest.raises(RejectedError, match="username") as refused:
+            wrong.look()
+        assert "hunter3" not in str(refused.value)
+        wrong.close()
+        executor = make_kafka_wire(by_login, name, stores)
+        executor.look()
+        by_certificate = KafkaConnection(broker.tls_bootstrap, "SSL", ssl_ca_file=ca_file, name="main")
+        book = PostgresWireBook(service_engine, f"kafka:{name}")
+        with open_kafka(by_certificate, name, service_engine) as wire:
+            ends = KafkaEnds(broker.bootstrap, name, wire, executor, stores, book)
+            sent = make(name)
+            wire.send(sent)
+            ends.pass_on()
+            work(ends, sent)
+            ends.pass_on()
+            assert read(ends, sent) == read_log(ends, sent)
+            assert len(read(ends, sent)) == 5
+        executor.close()
 
 
 @pytest.fixture
@@ -347,3 +500,25 @@ def test_whoever_has_a_wrong_certificate_name_or_log_is_refused_with_the_fix(
             wire.send(make("paris"))
         wire.close()
     assert count_tickets(engine) == 0
+
+
+def test_an_inbox_says_what_is_wrong_with_what_no_log_takes(engine: Engine, authority: Authority) -> None:
+    stores = open_stores(engine)
+    with serve_rest("local", stores, authority) as port:
+        wire = make_rest("local", port, authority)
+        with pytest.raises(ConflictError, match="expected no NUL"):
+            wire.send(make("local", more="\0"))
+        sent = make("local")
+        wire.send(sent)
+        with pytest.raises(RejectedError, match="expected no NUL"):
+            wire.give_up(sent.ticket_id, {"message": "\0"})
+        assert wire.end_unclaimed(sent.ticket_id, "a\0b")
+        wire.close()
+        certificate, key = authority.sign("service")
+        with PoolManager(cert_file=str(certificate), key_file=str(key), ca_certs=str(authority.ca)) as pool:
+            body = json.dumps({"schema": 1, "kind": "ticket", "ticket": {"\ud800": 1}})
+            answer = pool.request("POST", f"https://127.0.0.1:{port}/tickets", body=body)
+    assert (answer.status, answer.headers["Gobblin-Executor"]) == (422, "local")
+    assert answer.json()["field"] == "\\ud800"
+    (end,) = stores.tickets.find_ends([sent.ticket_id]).values()
+    assert end.details["message"] == "a\\0b"

@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import text
 
+from demo.kafka.broker import KafkaBroker
 from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, TICKETS_OP
 from gobblin_assets.dagster.ticket_sensors import EXECUTOR_TAG, FLOW_GROUP_TAG, FLOW_TAG, TICKET_TAG
 from gobblin_assets.db.embedded import EmbeddedServer
@@ -16,6 +17,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.dagster_executor import EXECUTOR, GROUP, ROWS, DagsterExecutor, run_dagster_executor
 from tests.support.dagster_process import WAIT_S_MAX
 from tests.support.database_pool import DatabasePool
+from tests.support.kafka import delete_topics
 from tests.support.orders_to_die import WAIT, give_order
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=6)]
@@ -193,3 +195,21 @@ def test_a_run_goes_on_when_dagster_is_asked_to_end(world: DagsterExecutor) -> N
     assert (len(world.find_runs(ticket_id)), world.count_rows("public.goes_on")) == (1, ROWS)
     ending.wait(WAIT_S_MAX)
     world.dagster.start()
+
+
+@pytest.mark.thorough
+def test_a_flow_goes_over_a_topic_to_dagster_and_comes_back(
+    server: EmbeddedServer, database_pool: DatabasePool, kafka_broker: KafkaBroker
+) -> None:
+    with run_dagster_executor(server, database_pool, bootstrap=kafka_broker.bootstrap) as world:
+        table = world.make_table("wired")
+        world.create_flow("wired", table)
+        execution = world.await_flow("wired", "COMPLETE", "FAILED")
+        (job,) = execution["jobs"]
+        assert (execution["status"], job["processed_count"], world.count_rows(table)) == ("COMPLETE", ROWS, ROWS)
+        with world.engine.connect() as connection:
+            received = connection.execute(text("SELECT count(*) FROM gobblin.wire_place WHERE next_offset > 0"))
+            assert received.scalar_one() == 1
+        (run_id,) = world.find_runs(ticket_of(world, "wired"))
+        world.dagster.wait_for_status(run_id, Status.SUCCESS)
+    delete_topics(kafka_broker.bootstrap, f"gobblin-tickets-{EXECUTOR}", f"gobblin-reports-{EXECUTOR}")

@@ -143,9 +143,19 @@ class DagsterExecutor:
 
 @contextmanager
 def run_dagster_executor(
-    server: EmbeddedServer, pool: DatabasePool, more: Mapping[str, str] = MappingProxyType({})
+    server: EmbeddedServer,
+    pool: DatabasePool,
+    more: Mapping[str, str] = MappingProxyType({}),
+    *,
+    bootstrap: str | None = None,
 ) -> Iterator[DagsterExecutor]:
-    """``more``: variables of the executor, besides those of its own source."""
+    """``more``: variables of the executor, besides those of its own source.
+
+    ``bootstrap``: brokers over which the service sends tickets, though the log is its own database as well.
+    """
+    brokers = {} if bootstrap is None else {"GOBBLIN_KAFKA_MAIN_BOOTSTRAP_SERVERS": bootstrap}
+    wired = ("--kafka", "main") if brokers else ()
+    way = {"communication": "kafka", "location": "main", "log": "away"} if brokers else {}
     folder = postgres.make_reachable_directory("gobblin-tickets-")
     lake = folder / "lake"
     lake.mkdir()
@@ -167,13 +177,14 @@ def run_dagster_executor(
             "GOBBLIN_JDBC_SHOP_PASSWORD": source.password,
             "GOBBLIN_TEST_ORDERS": str(folder),
             **more,
+            **brokers,
             "PYTHONPATH": os.pathsep.join([str(folder), str(Path(__file__).parents[2])]),
         }
         prepared = prepare_instance(Settings(home=home, database_url=url, dagster_url=dagster_url), lambda _line: None)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv(URL_VARIABLE, prepared[URL_VARIABLE])
         instance = stack.enter_context(dg.DagsterInstance.from_config(prepared[HOME_VARIABLE]))
-        command = [sys.executable, "-m", "gobblin_assets.cli", "dagster", "--executor", EXECUTOR, "dev"]
+        command = [sys.executable, "-m", "gobblin_assets.cli", "dagster", "--executor", EXECUTOR, *wired, "dev"]
         dagster = DagsterProcess(folder, command, {**os.environ, **variables}, instance)
         stack.callback(dagster.close)
         dagster.start()
@@ -185,6 +196,7 @@ def run_dagster_executor(
             "executors": {
                 EXECUTOR: {
                     "technology": "dagster",
+                    **way,
                     "capabilities": ["ingest.jdbc"],
                     "nodes": ["shop", "lake"],
                     "ui_url": f"http://127.0.0.1:{dagster.port}",
@@ -195,5 +207,7 @@ def run_dagster_executor(
         stack.callback(engine.dispose)
         own = folder / "service"
         own.mkdir()
+        for name, value in brokers.items():
+            patch.setenv(name, value)
         service = stack.enter_context(run_service(own, url, "--no-auth", topology=topology, pack={}))
         yield DagsterExecutor(service, dagster, engine, source, folder, lake)

@@ -35,7 +35,7 @@ SENT: Final = SentTicket(
 )
 CANCEL: Final = SentTicket(TicketId(uuid.UUID(int=3)), TicketVerb.CANCEL, "local", cancels=TicketId(uuid.UUID(int=1)))
 PLAIN: Final = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("a\0é\n\\u"),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("a0é\n\\u"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=3), inner, max_size=3),
     max_leaves=8,
 )
@@ -114,6 +114,8 @@ def set_at(data: dict[str, Any], path: str, value: object) -> dict[str, Any]:
         ("executor", "x" * 129, "executor"),
         ("executor", 5, "executor"),
         ("surprise", 1, "surprise"),
+        ("a\0b", 1, "a\\0b"),
+        ("\ud800", 1, "\\ud800"),
         ("ticket/uri", "gobblin-job:/sales/orders", "ticket.uri"),
         ("ticket/uri", "gobblin-job:/sales/or ders/lake", "ticket.uri"),
         ("ticket/uri", f"gobblin-job:/sales/{'x' * 129}/lake", "ticket.uri"),
@@ -129,6 +131,8 @@ def set_at(data: dict[str, Any], path: str, value: object) -> dict[str, Any]:
         ("ticket/job/job", "", "ticket.job.job"),
         ("ticket/job/more", float("nan"), "ticket.job"),
         ("ticket/job/more", "\ud800", "ticket.job"),
+        ("ticket/job/job", "a\0b", "ticket.job"),
+        ("ticket/job/more", [{"\\\0": 1}], "ticket.job"),
         ("ticket/more", 1, "ticket.more"),
         ("selection", [], "selection"),
         ("selection/mode", "often", "selection.mode"),
@@ -178,6 +182,7 @@ def test_a_ticket_without_a_question_is_as_it_was_before_there_were_any() -> Non
         (DRY_RUN, "question/kind", "secrets", "question.kind"),
         (COLUMNS, "ticket", sent_ticket_to_json(SENT)["ticket"], "ticket"),
         (COLUMNS, "question/source", None, "question.source"),
+        (COLUMNS, "question/source/more", "\ud800", "question.source"),
         (COLUMNS, "question/names", [], "question.names"),
         (COLUMNS, "question/names", ["a\x1bb"], "question.names[0]"),
         (COLUMNS, "question/root", "/x", "question.root"),

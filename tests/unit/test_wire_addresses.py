@@ -1,5 +1,6 @@
 """Addresses of executors in the topology, their certificates, and options of wires: what is refused, and the fix."""
 
+import string
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.job_ticket import require_executor_name
 from gobblin_assets.service.spec_executors.wire_kinds import WIRE_KINDS, WayTo
 from gobblin_assets.service.topology import ExecutorSpec
 from gobblin_assets.tickets.rest.inbox_server import InboxAddress, parse_rest_address, serve_inbox
@@ -85,6 +87,15 @@ def test_a_command_without_what_a_wire_needs_is_refused(options: tuple[str, ...]
     done: Any = invoke("executor", "wire", "--name", "local", *options)
     assert done.exit_code == 2
     assert said in done.output
+
+
+def test_no_two_executors_share_a_topic() -> None:
+    """A name has only what a topic's name may have, and stands in it as it is."""
+    for character in {*string.printable, "é", "\0"} - {*string.ascii_letters, *string.digits, *"._-"}:
+        with pytest.raises(RejectedError, match="letters, digits and"):
+            require_executor_name(f"a{character}b", field="name")
+    names = [require_executor_name(each, field="name") for each in ("a.b", "a_b", "a-b", "A-b", "ab")]
+    assert len({name_ticket_topic(each) for each in names}) == len({name_report_topic(each) for each in names}) == 5
 
 
 def test_topics_have_the_executor_s_name() -> None:

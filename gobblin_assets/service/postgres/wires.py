@@ -40,6 +40,7 @@ from gobblin_assets.state.tickets import (
     TicketReport,
     TicketReportKind,
 )
+from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT
 from gobblin_assets.tickets.wire_messages import (
     NoticeKind,
     WireNotice,
@@ -79,6 +80,11 @@ _FORGET_PROBES = text(f"""
     DELETE FROM gobblin_service.way_ticket
      WHERE way = :way AND verb = 'PROBE'
        AND entered_at < clock_timestamp() - make_interval(secs => {PROBE_KEPT_S})
+""")
+
+_TAKE_BACK = text("""
+    DELETE FROM gobblin_service.way_ticket
+     WHERE ticket_id = :ticket_id AND received_at IS NULL AND ended_at IS NULL
 """)
 
 _PRODUCED = text("""
@@ -149,6 +155,19 @@ _REPORT = text("""
 _FORGET_PROGRESS = text("""
     DELETE FROM gobblin_service.way_report
      WHERE ticket_id = :ticket_id AND attempt = :attempt AND kind = 'progress' AND number < :number
+""")
+
+# Attempts and lines of a worker that the executor's log has forgotten as well.
+_FORGET_DRAINED = text(f"""
+    DELETE FROM gobblin_service.way_report r
+     WHERE ticket_id = :ticket_id AND attempt <= :attempt - {DRAINED_KEPT}
+       AND EXISTS (SELECT FROM gobblin_service.way_report e
+                    WHERE e.ticket_id = r.ticket_id AND e.attempt = r.attempt AND e.kind = 'ended'
+                      AND e.details ->> 'state' = 'DRAINED')
+""")
+
+_FORGET_OUTPUTS = text(f"""
+    DELETE FROM gobblin_service.way_output WHERE ticket_id = :ticket_id AND attempt <= :attempt - {OUTPUTS_KEPT}
 """)
 
 _RECEIVED = text("""
@@ -303,6 +322,10 @@ class PostgresWireBook:
         """What orders the ticket among others; None: it was not sent over any way of messages."""
         found: str | None = self._do("find a ticket", lambda c: c.execute(_KEY, {"ticket_id": ticket_id}).scalar())
         return found
+
+    def take_back(self, ticket_id: TicketId) -> None:
+        """It was entered, and can't be sent. Nothing, if something came back of it."""
+        self._do("take a ticket back", lambda c: c.execute(_TAKE_BACK, {"ticket_id": ticket_id}))
 
     def mark_produced(self, ticket_id: TicketId) -> None:
         self._do("mark a ticket as sent", lambda c: c.execute(_PRODUCED, {"ticket_id": ticket_id}))
@@ -502,14 +525,18 @@ class PostgresWireBook:
         connection.execute(_REPORT, {**where, **said})
         if report.kind is TicketReportKind.PROGRESS:
             connection.execute(_FORGET_PROGRESS, where)
+        if report.kind is TicketReportKind.CLAIMED:
+            connection.execute(_FORGET_DRAINED, where)
         if report.kind is TicketReportKind.ENDED and report.details.get("state") in _TICKET_ENDS:
             connection.execute(_ENDED, of_ticket)
 
     def _keep_output(self, connection: Connection, notice: WireNotice) -> None:
         output = output_from_json(notice.body)
         ticket_id = read_uuid(notice.body.get("ticket_id"), "ticket_id")
-        said = {"attempt": output.attempt, "lines": output.lines, "updated_at": output.updated_at}
-        connection.execute(_KEEP_OUTPUT, {"ticket_id": ticket_id, "way": self._way, **said})
+        said = {"lines": output.lines, "updated_at": output.updated_at}
+        where = {"ticket_id": ticket_id, "attempt": output.attempt}
+        if connection.execute(_KEEP_OUTPUT, {"way": self._way, **where, **said}).rowcount:
+            connection.execute(_FORGET_OUTPUTS, where)
 
     def _keep_beats(self, connection: Connection, notice: WireNotice) -> None:
         for each in notice.body.get("heartbeats") or ():

@@ -84,7 +84,12 @@ class SimpleKafkaSpecExecutor:
             )
         key = self._find_key(sent)
         self._book.enter(sent, key)
-        self._produce(key, sent)
+        try:
+            self._produce(key, sent)
+        except ConflictError:
+            # No record takes it: nothing will ever come back.
+            self._book.take_back(sent.ticket_id)
+            raise
         self._book.mark_produced(sent.ticket_id)
 
     def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:  # noqa: ARG002  the executor settles it
@@ -144,8 +149,7 @@ class SimpleKafkaSpecExecutor:
                 self._take(self._reader.poll(_POLL_S))
                 if time.monotonic() >= resend_at_s:
                     resend_at_s = time.monotonic() + _RESEND_EVERY_S
-                    for key, sent in self._book.take_late():
-                        self._produce(key, sent)
+                    self._resend()
                 wait_s, self._said = 0.0, ""
             except Exception as error:  # noqa: BLE001  a thread that ended would leave reports unread, in silence
                 self._reader.start_over()
@@ -154,6 +158,14 @@ class SimpleKafkaSpecExecutor:
                     _log.warning("reports of the executor %s wait: %s", self._executor, said)
                 self._said = said
         self._reader.close()
+
+    def _resend(self) -> None:
+        for key, sent in self._book.take_late():
+            try:
+                self._produce(key, sent)
+            except ConflictError as error:
+                # The topic takes less than it did. That holds up no other ticket.
+                _log.warning("the ticket %s does not go to the executor %s: %s", sent.ticket_id, self._executor, error)
 
     def _take(self, records: Sequence[WireRecord]) -> None:
         by_partition: dict[tuple[str, int], list[tuple[int, WireNotice | None]]] = defaultdict(list)

@@ -241,9 +241,9 @@ _PUBLISHED = text("""
 """)
 
 # Of ``t``: its id, and those of the tickets that it goes on from.
-_WITH_EARLIER: Final = """
+_WITH_EARLIER: Final = f"""
     ARRAY(SELECT t.ticket_id UNION ALL
-          SELECT CAST(e.value AS uuid) FROM json_array_elements_text(t.body -> 'earlier') e)
+          SELECT CAST(e.value AS uuid) FROM json_array_elements_text({waiting_tickets.BODY} -> 'earlier') e)
 """
 
 # By the runs that its attempts told of: whoever else publishes for the job may have been asked for something else.

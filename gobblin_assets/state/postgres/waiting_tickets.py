@@ -8,18 +8,21 @@ from sqlalchemy import Connection, text
 from gobblin_assets.model.job_ticket import TicketId, TicketShape
 from gobblin_assets.state.tickets import LONG_RUN_S, LONG_RUNS, Claim, HeldClaim, WaitingTicket
 
-_JOB: Final = "t.body #> '{ticket,job}'"
+# Of ``t``, a ticket. Earlier releases took NUL in the options of jobs, and then no operator looks into the body.
+BODY: Final = r"CAST(replace(CAST(t.body AS text), '\u0000', '\ufffd') AS json)"
+
+_JOB: Final = "b.body #> '{ticket,job}'"
 
 # A copy names its source by a place: it needs no connector.
 _WAITING = text(f"""
-    SELECT t.ticket_id, t.shape, t.body #>> '{{ticket,uri}}' AS uri,
+    SELECT t.ticket_id, t.shape, b.body #>> '{{ticket,uri}}' AS uri,
            concat_ws(' ', {_JOB} ->> 'kind', split_part({_JOB} ->> 'destination', ':', 1),
                      CASE json_typeof({_JOB} -> 'source') WHEN 'object' THEN md5({_JOB} ->> 'source') END) AS needs,
            EXISTS (SELECT FROM (SELECT r.started_at, r.ended_at FROM gobblin.run r
                                  WHERE r.job = t.job ORDER BY r.started_at DESC LIMIT {LONG_RUNS}) last
                     WHERE coalesce(last.ended_at, clock_timestamp())
                           > last.started_at + make_interval(secs => {LONG_RUN_S})) AS is_long
-      FROM gobblin.job_ticket t
+      FROM gobblin.job_ticket t CROSS JOIN LATERAL (SELECT {BODY} AS body OFFSET 0) b
      WHERE t.ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND t.job IS NOT NULL AND t.ended_at IS NULL
 """)
 

@@ -18,12 +18,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gobblin_assets.errors import ConflictError, GobblinError, RejectedError, family_of
-from gobblin_assets.model.job_ticket import SentTicket, TicketId, sent_ticket_to_json
+from gobblin_assets.model.job_ticket import SentTicket, TicketId, require_plain_json, sent_ticket_to_json
 from gobblin_assets.state.heartbeats import HeartbeatStore
 from gobblin_assets.state.tickets import TicketStore
 from gobblin_assets.tickets.wire_messages import (
     beat_to_json,
     output_to_json,
+    read_message,
     read_number,
     read_order,
     read_uuid,
@@ -159,12 +160,13 @@ def _settle(inbox: ServedInbox, request: Request, _body: bytes) -> _Answer:
 
 
 def _withdraw(inbox: ServedInbox, request: Request, body: bytes) -> _Answer:
-    message = str(_read_json(body).get("message", ""))
+    message = read_message(_read_json(body).get("message"))
     return {"has_ended": inbox.tickets.end_unclaimed(_read_path(request), message)}
 
 
 def _give_up(inbox: ServedInbox, request: Request, body: bytes) -> _Answer:
     details = read_wire_object(_read_json(body).get("details"))
+    require_plain_json(details, field="details")
     return {"is_ended": inbox.tickets.give_up(_read_path(request), details)}
 
 
