@@ -15,7 +15,7 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.slots import plan_fire
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.state.tickets import AttemptEnd, Claim
 from tests.support.flow_world import KEY, FlowWorld, make_config, make_topology, play_worker
 
 MINUTELY = "* * * * *"
@@ -369,3 +369,48 @@ def test_a_flow_that_always_runs_begins_again_after_a_failure_ever_later(world: 
     world.monitor.look()
     assert world.flows.get_status(KEY).status is ExecutionStatus.CANCELLED
     assert begin() == 0, "somebody wanted its end"
+
+
+def begin_worker(world: FlowWorld) -> Claim:
+    """A flow that always runs, and its worker at work."""
+    world.compiler.workers = frozenset({0})
+    make_flow(world, "@continuous", run_immediately=False)
+    assert world.scheduler.look() == 1
+    assert world.launcher.look() == 1
+    return play_worker(world)
+
+
+def end_worker(world: FlowWorld, claim: Claim, end: AttemptEnd = AttemptEnd.CANCELLED) -> ExecutionStatus:
+    """It ends as it was asked to, and nothing that it failed of is of the last minutes."""
+    world.step()
+    world.executor.tickets.end(claim, end, {"message": "drained" if end is AttemptEnd.CANCELLED else "it broke"})
+    world.monitor.look()
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_execution SET ended_at = ended_at - interval '10 minutes'"
+        connection.execute(text(f"{query} WHERE ended_at IS NOT NULL"))
+    return world.flows.get_status(KEY).status
+
+
+@pytest.mark.parametrize("change", ["a description", "a job", "nothing, and it fails"])
+def test_a_cancelled_flow_that_always_runs_begins_with_the_next_version(world: FlowWorld, change: str) -> None:
+    claim = begin_worker(world)
+    options = {"schedule": "@continuous", "run_immediately": False}
+    if change == "a description":
+        world.flows.update(world.person, make_config(description="another", **options))
+    elif change == "a job":
+        world.flows.update(world.person, make_config(parameters={"tables": ["orders"]}, **options))
+    world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    end = AttemptEnd.FAILED if change.endswith("fails") else AttemptEnd.CANCELLED
+    assert end_worker(world, claim, end) is ExecutionStatus[end.name]
+    assert (world.flows.restart_drained(), world.scheduler.look()) == (0, 0), "somebody wanted its end"
+    world.flows.update(world.person, make_config(description="a later one", **options))
+    assert world.scheduler.look() == 1
+
+
+def test_a_worker_that_fails_in_a_pause_begins_behind_it(world: FlowWorld) -> None:
+    claim = begin_worker(world)
+    world.flows.pause(KEY)
+    assert end_worker(world, claim, AttemptEnd.FAILED) is ExecutionStatus.FAILED
+    assert world.scheduler.look() == 0
+    assert world.flows.resume(KEY).state is FlowState.ACTIVE
+    assert world.scheduler.look() == 1

@@ -150,14 +150,21 @@ _BEGIN_WAITING = text(f"""
       FROM begun b WHERE s.flow_id = b.flow_id AND s.slot_at = b.fire_at
 """)
 
+# Of a flow and its last execution, ``l``. A worker that failed meanwhile has left its own message there.
+_PAUSE_ENDED: Final = """
+    (l.message = :paused OR l.status = 'FAILED' AND l.cancel_asked_at BETWEEN f.paused_at AND f.resumed_at)
+"""
+
+# What somebody cancelled begins with a version that was made behind that, and not by itself.
 _BEGIN_CONTINUOUS = text(f"""
     WITH chosen AS MATERIALIZED (
-        SELECT f.flow_id, f.version, f.owner FROM gobblin_service.flow f
-          LEFT JOIN LATERAL (SELECT e.status, e.flow_version, e.message, e.ended_at
+        SELECT f.flow_id, f.version, f.owner FROM {FLOWS_WITH_VERSIONS}
+          LEFT JOIN LATERAL (SELECT e.status, e.flow_version, e.message, e.ended_at, e.cancel_asked_at
                                FROM gobblin_service.flow_execution e
                               WHERE e.flow_id = f.flow_id ORDER BY e.execution_id DESC LIMIT 1) l ON true
          WHERE f.is_continuous AND f.deleted_at IS NULL AND f.state = 'ACTIVE' AND NOT f.restarts
            AND NOT EXISTS ({_IS_OPEN})
+           AND (l.cancel_asked_at IS NULL OR l.cancel_asked_at < v.made_at OR {_PAUSE_ENDED})
            AND CASE WHEN l.status IS NULL THEN true
                     WHEN l.status = 'FAILED' THEN
                          l.ended_at + make_interval(secs => least(CAST(:most_s AS float8), :first_s * power(2, (
