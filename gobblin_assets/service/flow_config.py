@@ -263,7 +263,7 @@ class FlowConfig(SpecModel):
 
 
 def read_flow_config(data: Mapping[str, object]) -> FlowConfig:
-    """RejectedError names each option that is wrong; also a schedule that never comes from now on, or in windows only."""
+    """RejectedError names each option that is wrong; also a schedule that comes no more, or in windows only."""
     try:
         config = FlowConfig.model_validate(data)
     except ValidationError as error:
