@@ -414,3 +414,21 @@ def test_a_worker_that_fails_in_a_pause_begins_behind_it(world: FlowWorld) -> No
     assert world.scheduler.look() == 0
     assert world.flows.resume(KEY).state is FlowState.ACTIVE
     assert world.scheduler.look() == 1
+
+
+def test_a_flow_that_always_runs_and_could_not_at_its_resume_begins_when_it_can(world: FlowWorld) -> None:
+    claim = begin_worker(world)
+    world.flows.pause(KEY)
+    assert end_worker(world, claim) is ExecutionStatus.CANCELLED
+    complete = world.compiler.topology
+    world.compiler.topology = make_topology("shop")
+    world.flows.update(world.person, make_config(schedule="@continuous", run_immediately=False))
+    assert world.flows.resume(KEY).state is FlowState.PENDING
+    world.compiler.topology = complete
+    assert world.flows.compile_pending() == 1
+    assert world.scheduler.look() == 0, "who resumes it begins it"
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin_service.flow SET resumed_at = resumed_at - interval '11 s'"))
+    assert world.scheduler.look() == 1
+    assert world.launcher.look() == 1
+    assert world.flows.get_status(KEY).status is ExecutionStatus.COMPILED

@@ -36,6 +36,9 @@ RESTART_FIRST_S: Final = 5.0
 RESTART_S_MAX: Final = 600.0
 """How long a flow that always runs rests after its failures of the last hour: twice as long after each."""
 
+_RESUMED_S: Final = 10.0
+"""Who resumes such a flow begins it. Behind this time, whoever looks does."""
+
 _CHOSEN_SHARE: Final = 16
 """A node takes one of so many flows that wait longest, at random."""
 
@@ -171,7 +174,8 @@ _BEGIN_CONTINUOUS = text(f"""
                              SELECT least(count(*), 20) - 1 FROM gobblin_service.flow_execution p
                               WHERE p.flow_id = f.flow_id AND p.status = 'FAILED'
                                 AND p.ended_at > now() - interval '1 hour')))) <= now()
-                    ELSE l.flow_version <> f.version AND l.message <> :paused END
+                    WHEN l.message = :paused THEN f.resumed_at < now() - make_interval(secs => :resumed_s)
+                    ELSE l.flow_version <> f.version END
          ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED),
     begun AS (
         {_INSERT_PENDING}
@@ -291,7 +295,13 @@ class PostgresScheduleStore:
         return self._do("begin slots that wait", body)
 
     def begin_continuous(self, *, limit: int) -> int:
-        arguments = {"most_s": RESTART_S_MAX, "first_s": RESTART_FIRST_S, "paused": PAUSED_MESSAGE, "limit": limit}
+        arguments = {
+            "most_s": RESTART_S_MAX,
+            "first_s": RESTART_FIRST_S,
+            "paused": PAUSED_MESSAGE,
+            "resumed_s": _RESUMED_S,
+            "limit": limit,
+        }
 
         def body(connection: Connection) -> int:
             return int(connection.execute(_BEGIN_CONTINUOUS, arguments).scalar_one())
