@@ -432,3 +432,57 @@ def test_a_flow_that_always_runs_and_could_not_at_its_resume_begins_when_it_can(
     assert world.scheduler.look() == 1
     assert world.launcher.look() == 1
     assert world.flows.get_status(KEY).status is ExecutionStatus.COMPILED
+
+
+@pytest.mark.parametrize("option", ["start_deadline", "finish_deadline"])
+def test_a_deadline_counts_from_the_slot_on_for_what_no_executor_can_run(world: FlowWorld, option: str) -> None:
+    make_flow(world, **{option: "1h"})
+    complete = world.compiler.topology
+    world.compiler.topology = make_topology("shop")
+    go_back(world, 0)
+    world.scheduler.look()
+    assert world.launcher.look() == 0
+    let_pass(world, "59 minutes")
+    assert world.executions.end_late(limit=9) == 0
+    let_pass(world, "2 minutes")
+    assert world.executions.end_late(limit=9) == 1
+    status = world.flows.get_status(KEY)
+    assert status.status is ExecutionStatus.CANCELLED
+    assert option in status.message
+    world.compiler.topology = complete
+    world.flows.compile_pending()
+    world.launcher.wake()
+    assert world.launcher.look() == 0
+
+
+def let_pass(world: FlowWorld, time: str) -> None:
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_execution SET started_at = started_at - CAST(:time AS interval),"
+        query += " start_by = start_by - CAST(:time AS interval), finish_by = finish_by - CAST(:time AS interval)"
+        connection.execute(text(query), {"time": time})
+
+
+def test_a_launch_leaves_when_a_deadline_began_as_it_was(world: FlowWorld) -> None:
+    make_flow(world, start_deadline="1h")
+    go_back(world, 0)
+    world.scheduler.look()
+    let_pass(world, "59 minutes")
+    world.flows.update(world.person, make_config(schedule=MINUTELY, start_deadline="30m"))
+    assert world.launcher.look() == 1
+    assert world.executions.end_late(limit=9) == 1, "the version that it is launched for has half an hour"
+
+
+def test_a_deadline_begins_anew_with_a_resume(world: FlowWorld) -> None:
+    make_flow(world, start_deadline="1h")
+    execution_id = world.flows.run(world.person, KEY).execution_id
+    world.orchestrator.look()
+    claimed = world.executor.claim()
+    assert claimed is not None
+    world.executor.run(claimed[0], end=AttemptEnd.FAILED)
+    world.monitor.look()
+    let_pass(world, "2 hours")
+    world.flows.resume_execution(world.person, KEY, execution_id)
+    assert world.executions.end_late(limit=9) == 0
+    let_pass(world, "61 minutes")
+    assert world.executions.end_late(limit=9) == 1, "no job runs since"
+    assert "start_deadline" in world.flows.get_status(KEY).message

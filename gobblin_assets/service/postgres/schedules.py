@@ -21,7 +21,7 @@ from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import PAUSED_MESSAGE, FlowState, Launch
 from gobblin_assets.service.postgres.execution_moves import lock_execution
 from gobblin_assets.service.postgres.flows import FLOW_COLUMNS, FLOWS_WITH_VERSIONS, flow_of, note_launched
-from gobblin_assets.service.postgres.launches import launch_execution
+from gobblin_assets.service.postgres.launches import DEADLINE, launch_execution
 from gobblin_assets.service.postgres.slots import SCHEDULING_COLUMNS, slot_arguments
 from gobblin_assets.service.schedule_store import LAUNCHER, PendingExecution
 from gobblin_assets.service.slots import WAS_OPEN, DueFlow, PlannedFire
@@ -61,8 +61,14 @@ _IS_OPEN: Final = """
 
 _INSERT_PENDING: Final = """
     INSERT INTO gobblin_service.flow_execution
-           (request_id, flow_id, flow_version, status, asked_by, selection, fire_at, launch_at, may_overlap)
+           (request_id, flow_id, flow_version, status, asked_by, selection, fire_at, launch_at, may_overlap,
+            start_by, finish_by)
 """
+
+_DEADLINES_OF: Final = ", ".join(
+    DEADLINE.format(since="clock_timestamp()", config="{config}", option=option)
+    for option in ("start_deadline", "finish_deadline")
+)
 
 _SELECTION_OF: Final = "jsonb_build_object('begun_by', {at}, 'missing_max', {most})"
 
@@ -87,8 +93,10 @@ _FIRE = text(f"""
     begun AS (
         {_INSERT_PENDING}
         SELECT gen_random_uuid(), f.flow_id, f.version, 'PENDING', f.owner,
-               {_SELECTION_OF.format(at="s.at", most="f.missing_max")}, s.at, now(), f.may_overlap
+               {_SELECTION_OF.format(at="s.at", most="f.missing_max")}, s.at, now(), f.may_overlap,
+               {_DEADLINES_OF.format(config="v.config")}
           FROM moved f JOIN planned s USING (flow_id)
+          JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (f.flow_id, f.version)
          WHERE s.run_by = s.at
            AND (f.replaces_waiting OR NOT EXISTS (SELECT FROM gobblin_service.flow_slot w
                                                    WHERE w.flow_id = f.flow_id AND w.state = 'WAITING'))
@@ -145,7 +153,7 @@ _BEGIN_WAITING = text(f"""
         {_INSERT_PENDING}
         SELECT gen_random_uuid(), flow_id, version, 'PENDING', owner,
                {_SELECTION_OF.format(at="slot_at", most="coalesce(CAST(config ->> 'missing_max' AS int), :most)")},
-               slot_at, now(), false
+               slot_at, now(), false, {_DEADLINES_OF.format(config="config")}
           FROM chosen
             ON CONFLICT DO NOTHING
         RETURNING execution_id, flow_id, fire_at)
@@ -161,7 +169,7 @@ _PAUSE_ENDED: Final = """
 # What somebody cancelled begins with a version that was made behind that, and not by itself.
 _BEGIN_CONTINUOUS = text(f"""
     WITH chosen AS MATERIALIZED (
-        SELECT f.flow_id, f.version, f.owner FROM {FLOWS_WITH_VERSIONS}
+        SELECT f.flow_id, f.version, f.owner, v.config FROM {FLOWS_WITH_VERSIONS}
           LEFT JOIN LATERAL (SELECT e.status, e.flow_version, e.message, e.ended_at, e.cancel_asked_at
                                FROM gobblin_service.flow_execution e
                               WHERE e.flow_id = f.flow_id ORDER BY e.execution_id DESC LIMIT 1) l ON true
@@ -179,7 +187,8 @@ _BEGIN_CONTINUOUS = text(f"""
          ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED),
     begun AS (
         {_INSERT_PENDING}
-        SELECT gen_random_uuid(), flow_id, version, 'PENDING', owner, CAST('{{}}' AS jsonb), NULL, now(), false
+        SELECT gen_random_uuid(), flow_id, version, 'PENDING', owner, CAST('{{}}' AS jsonb), NULL, now(), false,
+               {_DEADLINES_OF.format(config="config")}
           FROM chosen
             ON CONFLICT DO NOTHING
         RETURNING execution_id)
