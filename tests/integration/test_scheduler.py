@@ -486,3 +486,17 @@ def test_a_deadline_begins_anew_with_a_resume(world: FlowWorld) -> None:
     let_pass(world, "61 minutes")
     assert world.executions.end_late(limit=9) == 1, "no job runs since"
     assert "start_deadline" in world.flows.get_status(KEY).message
+
+
+def test_no_more_executions_are_open_than_may_overlap(world: FlowWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobblin_assets.service.postgres.schedules.OVERLAPS_MAX", 2)
+    make_flow(world, catch_up="all", overlap="allow")
+    go_back(world, 4)
+    assert world.scheduler.look() == 1
+    assert [state for state, *_rest in list_slots(world)] == ["RUN", "RUN", "WAITING", "WAITING", "WAITING"]
+    assert world.scheduler.look() == 0
+    for runs in (2, 1, 1, 1):
+        assert world.launcher.look() == runs
+        assert world.play(rows=1) == runs
+        world.scheduler.look()
+    assert [state for state, *_rest in list_slots(world)] == ["RUN"] * 5

@@ -17,7 +17,7 @@ from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import selection_from_json
-from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.flow_config import FlowConfig, Overlap
 from gobblin_assets.service.flow_store import PAUSED_MESSAGE, FlowState, Launch
 from gobblin_assets.service.postgres.execution_moves import lock_execution
 from gobblin_assets.service.postgres.flows import FLOW_COLUMNS, FLOWS_WITH_VERSIONS, flow_of, note_launched
@@ -78,7 +78,8 @@ _FIRE = text(f"""
                (flow_id uuid, version bigint, fire_at timestamptz, next_at timestamptz, due_at timestamptz,
                 if_open text, may_overlap boolean, replaces_waiting boolean, waiting_max int, missing_max int)),
     planned AS MATERIALIZED (
-        SELECT * FROM jsonb_to_recordset(CAST(:slots AS jsonb)) AS s
+        SELECT *, row_number() OVER (PARTITION BY flow_id, run_by = at ORDER BY at) AS place
+          FROM jsonb_to_recordset(CAST(:slots AS jsonb)) AS s
                (flow_id uuid, at timestamptz, until timestamptz, count int, state text, reason text,
                 run_by timestamptz)),
     locked AS MATERIALIZED (
@@ -100,7 +101,7 @@ _FIRE = text(f"""
          WHERE s.run_by = s.at
            AND (f.replaces_waiting OR NOT EXISTS (SELECT FROM gobblin_service.flow_slot w
                                                    WHERE w.flow_id = f.flow_id AND w.state = 'WAITING'))
-           AND (NOT f.may_overlap OR (SELECT count(*) FROM ({_IS_OPEN}) AS o) < :overlaps_max)
+           AND (NOT f.may_overlap OR (SELECT count(*) FROM ({_IS_OPEN}) AS o) + s.place <= :overlaps_max)
          ORDER BY s.at
             ON CONFLICT DO NOTHING
         RETURNING execution_id, flow_id, fire_at),
@@ -134,26 +135,32 @@ _FIRE = text(f"""
            CASE WHEN EXISTS (SELECT FROM begun) THEN pg_notify('{Channel.CATALOGS.value}', '{LAUNCHER}') END
 """)
 
+_OVERLAPS: Final = f"v.config ->> 'overlap' = '{Overlap.ALLOW.value}'"
+
+_HAS_ROOM: Final = f"""
+    CASE WHEN {_OVERLAPS} THEN (SELECT count(*) FROM ({_IS_OPEN}) AS o) < :overlaps_max ELSE NOT EXISTS ({_IS_OPEN}) END
+"""
+
 _LOCK_WAITING = text(f"""
-    SELECT f.flow_id FROM gobblin_service.flow f
+    SELECT f.flow_id FROM {FLOWS_WITH_VERSIONS}
      WHERE f.flow_id IN (SELECT w.flow_id FROM gobblin_service.flow_slot w WHERE w.state = 'WAITING')
-       AND f.state <> 'PAUSED' AND f.deleted_at IS NULL AND NOT EXISTS ({_IS_OPEN})
+       AND f.state <> 'PAUSED' AND f.deleted_at IS NULL AND {_HAS_ROOM}
      ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED
 """)
 
 # A statement behind the locks: what it sees of slots and executions, nobody changes meanwhile.
 _BEGIN_WAITING = text(f"""
     WITH chosen AS (
-        SELECT f.flow_id, f.version, f.owner, w.slot_at, v.config
+        SELECT f.flow_id, f.version, f.owner, w.slot_at, v.config, coalesce({_OVERLAPS}, false) AS may_overlap
           FROM {FLOWS_WITH_VERSIONS}
           JOIN LATERAL (SELECT s.slot_at FROM gobblin_service.flow_slot s
                          WHERE s.flow_id = f.flow_id AND s.state = 'WAITING' ORDER BY s.slot_at LIMIT 1) w ON true
-         WHERE f.flow_id = ANY (CAST(:flow_ids AS uuid[]))),
+         WHERE f.flow_id = ANY (CAST(:flow_ids AS uuid[])) AND {_HAS_ROOM}),
     begun AS (
         {_INSERT_PENDING}
         SELECT gen_random_uuid(), flow_id, version, 'PENDING', owner,
                {_SELECTION_OF.format(at="slot_at", most="coalesce(CAST(config ->> 'missing_max' AS int), :most)")},
-               slot_at, now(), false, {_DEADLINES_OF.format(config="config")}
+               slot_at, now(), may_overlap, {_DEADLINES_OF.format(config="config")}
           FROM chosen
             ON CONFLICT DO NOTHING
         RETURNING execution_id, flow_id, fire_at)
@@ -293,10 +300,11 @@ class PostgresScheduleStore:
 
     def begin_waiting(self, *, limit: int) -> int:
         def body(connection: Connection) -> int:
-            flow_ids = connection.execute(_LOCK_WAITING, {"limit": limit}).scalars().all()
+            room = {"overlaps_max": OVERLAPS_MAX}
+            flow_ids = connection.execute(_LOCK_WAITING, {"limit": limit, **room}).scalars().all()
             if not flow_ids:
                 return 0
-            arguments = {"flow_ids": list(flow_ids), "most": _MISSING_MAX}
+            arguments = {"flow_ids": list(flow_ids), "most": _MISSING_MAX, **room}
             begun = connection.execute(_BEGIN_WAITING, arguments).rowcount
             notify(connection, Channel.CATALOGS, LAUNCHER)
             return begun
