@@ -40,7 +40,10 @@ class ScheduleStore(Protocol):
         ...
 
     def begin_waiting(self, *, limit: int) -> int:
-        """Begin the oldest slot that waits, of flows without an open execution; returns how many."""
+        """Begin the oldest slot that waits, of flows that none of their executions and no window keeps from it.
+
+        Returns how many.
+        """
         ...
 
     def begin_continuous(self, *, limit: int) -> int:

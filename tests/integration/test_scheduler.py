@@ -500,3 +500,23 @@ def test_no_more_executions_are_open_than_may_overlap(world: FlowWorld, monkeypa
         assert world.play(rows=1) == runs
         world.scheduler.look()
     assert [state for state, *_rest in list_slots(world)] == ["RUN"] * 5
+
+
+def test_a_slot_that_waits_begins_in_no_window_and_flows_in_windows_hide_no_other(world: FlowWorld) -> None:
+    now = dt.datetime.now(dt.UTC)
+    window = {"start": f"{now - dt.timedelta(hours=1):%H:%M}", "end": f"{now + dt.timedelta(hours=2):%H:%M}"}
+    for name in "abcd":
+        make_flow(world, "@yearly", name=name, overlap="queue", windows=[window])
+    make_flow(world, "@yearly", overlap="queue")
+    with world.engine.begin() as connection:
+        insert = "INSERT INTO gobblin_service.flow_slot (flow_id, slot_at, until_at, count, state)"
+        connection.execute(
+            text(f"{insert} SELECT flow_id, :at, :at, 1, 'WAITING' FROM gobblin_service.flow"), {"at": now}
+        )
+    assert world.schedules.begin_waiting(limit=1) == 1
+    assert world.flows.get_status(KEY).status is ExecutionStatus.PENDING
+    assert world.schedules.begin_waiting(limit=1) == 0
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_version SET config = config - 'windows'"
+        connection.execute(text(query))
+    assert world.schedules.begin_waiting(limit=9) == 4

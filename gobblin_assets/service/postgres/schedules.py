@@ -7,10 +7,11 @@ whether the row came to be. Times are compared with ``now()``, which an index ca
 
 import datetime as dt
 import json
+import uuid
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.table_metadata import states
@@ -141,11 +142,17 @@ _HAS_ROOM: Final = f"""
     CASE WHEN {_OVERLAPS} THEN (SELECT count(*) FROM ({_IS_OPEN}) AS o) < :overlaps_max ELSE NOT EXISTS ({_IS_OPEN}) END
 """
 
-_LOCK_WAITING = text(f"""
-    SELECT f.flow_id FROM {FLOWS_WITH_VERSIONS}
+_WAITING: Final = f"""
+    SELECT f.flow_id, now() AS now, v.config ? 'windows' AS has_windows, {SCHEDULING_COLUMNS}
+      FROM {FLOWS_WITH_VERSIONS}
      WHERE f.flow_id IN (SELECT w.flow_id FROM gobblin_service.flow_slot w WHERE w.state = 'WAITING')
        AND f.state <> 'PAUSED' AND f.deleted_at IS NULL AND {_HAS_ROOM}
-     ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED
+"""
+
+_LIST_WAITING = text(f"{_WAITING} AND f.flow_id > :after ORDER BY f.flow_id LIMIT :limit")
+
+_LOCK_WAITING = text(f"""
+    {_WAITING} AND f.flow_id = ANY (CAST(:flow_ids AS uuid[])) ORDER BY f.flow_id FOR UPDATE OF f SKIP LOCKED
 """)
 
 # A statement behind the locks: what it sees of slots and executions, nobody changes meanwhile.
@@ -301,10 +308,13 @@ class PostgresScheduleStore:
     def begin_waiting(self, *, limit: int) -> int:
         def body(connection: Connection) -> int:
             room = {"overlaps_max": OVERLAPS_MAX}
-            flow_ids = connection.execute(_LOCK_WAITING, {"limit": limit, **room}).scalars().all()
+            asked = {"flow_ids": _list_waiting(connection, limit), **room}
+            # A window may have been put to a flow meanwhile.
+            locked = connection.execute(_LOCK_WAITING, asked).all() if asked["flow_ids"] else ()
+            flow_ids = [row.flow_id for row in locked if not _is_held_up(row)]
             if not flow_ids:
                 return 0
-            arguments = {"flow_ids": list(flow_ids), "most": _MISSING_MAX, **room}
+            arguments = {"flow_ids": flow_ids, "most": _MISSING_MAX, **room}
             begun = connection.execute(_BEGIN_WAITING, arguments).rowcount
             notify(connection, Channel.CATALOGS, LAUNCHER)
             return begun
@@ -388,6 +398,30 @@ class PostgresScheduleStore:
     def _do_one(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         """One statement, which is its own transaction."""
         return transact(self._single, name, body, committed=committed)
+
+
+def _list_waiting(connection: Connection, limit: int) -> Sequence[uuid.UUID]:
+    """Flows of which a slot that waits can begin, however many others are held up."""
+    able: list[uuid.UUID] = []
+    after = uuid.UUID(int=0)
+    while len(able) < limit:
+        page = {"after": after, "limit": limit, "overlaps_max": OVERLAPS_MAX}
+        rows = connection.execute(_LIST_WAITING, page).all()
+        able += [row.flow_id for row in rows if not _is_held_up(row)]
+        if len(rows) < limit:
+            break
+        after = rows[-1].flow_id
+    return able[:limit]
+
+
+def _is_held_up(row: Row[Any]) -> bool:
+    """A maintenance window is open. A node that can't read the windows leaves the flow to those that can."""
+    if not row.has_windows:
+        return False
+    try:
+        return FlowConfig.model_validate_json(row.scheduling).find_window_end(row.now) is not None
+    except (ValueError, KeyError):
+        return True
 
 
 def _fire_arguments(fire: PlannedFire) -> dict[str, object]:
