@@ -520,3 +520,19 @@ def test_a_slot_that_waits_begins_in_no_window_and_flows_in_windows_hide_no_othe
         query = "UPDATE gobblin_service.flow_version SET config = config - 'windows'"
         connection.execute(text(query))
     assert world.schedules.begin_waiting(limit=9) == 4
+
+
+def test_a_flow_that_may_no_longer_overlap_starts_beside_nothing_of_before(world: FlowWorld) -> None:
+    make_flow(world, overlap="allow")
+    go_back(world, 0)
+    assert world.scheduler.look() == 1
+    world.flows.update(world.person, make_config(schedule=MINUTELY))
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_slot SET slot_at = slot_at - :past, until_at = until_at - :past"
+        connection.execute(text(query), {"past": dt.timedelta(hours=1)})
+        query = "UPDATE gobblin_service.flow_execution SET fire_at = fire_at - :past"
+        connection.execute(text(query), {"past": dt.timedelta(hours=1)})
+    go_back(world, 0)
+    assert world.scheduler.look() == 1
+    assert [state for state, *_rest in list_slots(world)] == ["RUN", "SKIPPED"]
+    assert list_reasons(world)[-1] == slots.WAS_OPEN

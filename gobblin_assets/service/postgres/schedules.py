@@ -1,8 +1,8 @@
 """``ScheduleStore`` in Postgres.
 
 A fire is one statement in a transaction of its own. It locks the rows of its flows, in an order, and passes over what
-others hold. Which executions are open is not looked at: an index refuses the insert, and what follows is decided by
-whether the row came to be. Times are compared with ``now()``, which an index can use.
+others hold. Which executions are open is not looked at, but for those that may overlap: an index refuses the insert, and
+what follows is decided by whether the row came to be. Times are compared with ``now()``, which an index can use.
 """
 
 import datetime as dt
@@ -103,6 +103,7 @@ _FIRE = text(f"""
            AND (f.replaces_waiting OR NOT EXISTS (SELECT FROM gobblin_service.flow_slot w
                                                    WHERE w.flow_id = f.flow_id AND w.state = 'WAITING'))
            AND (NOT f.may_overlap OR (SELECT count(*) FROM ({_IS_OPEN}) AS o) + s.place <= :overlaps_max)
+           AND (f.may_overlap OR NOT EXISTS ({_IS_OPEN} AND o.may_overlap))
          ORDER BY s.at
             ON CONFLICT DO NOTHING
         RETURNING execution_id, flow_id, fire_at),
