@@ -1,7 +1,7 @@
 """Schedules between the flows and their executions, as a port: what is due, what is fired, what is to be launched."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -31,8 +31,11 @@ class PendingExecution:
 class ScheduleStore(Protocol):
     """The store of schedules. Any number of nodes may do the same at once: what one has done, others find done."""
 
-    def list_due(self, *, limit: int) -> Sequence[DueFlow]:
-        """Some of the flows that are due by the database's clock and wait longest."""
+    def list_due(self, *, limit: int, without: Collection[tuple[uuid.UUID, int]] = ()) -> Sequence[DueFlow]:
+        """Some of the flows that are due by the database's clock and wait longest.
+
+        ``without``: flows at these versions.
+        """
         ...
 
     def fire(self, fires: Sequence[PlannedFire]) -> int:

@@ -8,7 +8,7 @@ what follows is decided by whether the row came to be. Times are compared with `
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
@@ -50,7 +50,10 @@ _DUE: Final = "f.due_at <= now() AND f.deleted_at IS NULL AND f.state <> 'PAUSED
 # Some of those that wait longest: nodes that all take the same ones would plan for nothing.
 _LIST_DUE = text(f"""
     WITH oldest AS MATERIALIZED (
-        SELECT f.flow_id FROM gobblin_service.flow f WHERE {_DUE} ORDER BY f.due_at LIMIT :oldest),
+        SELECT f.flow_id FROM gobblin_service.flow f
+         WHERE {_DUE} AND (f.flow_id, f.version) NOT IN (
+                   SELECT * FROM unnest(CAST(:flow_ids AS uuid[]), CAST(:versions AS bigint[])))
+         ORDER BY f.due_at LIMIT :oldest),
     chosen AS MATERIALIZED (SELECT flow_id FROM oldest ORDER BY random() LIMIT :limit)
     SELECT f.flow_id, f.version, f.next_fire_at, f.paused_at, f.resumed_at, now() AS now, {SCHEDULING_COLUMNS}
       FROM {FLOWS_WITH_VERSIONS} WHERE f.flow_id IN (SELECT flow_id FROM chosen)
@@ -278,8 +281,14 @@ class PostgresScheduleStore:
         self._engine = engine
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
 
-    def list_due(self, *, limit: int) -> Sequence[DueFlow]:
-        arguments = {"limit": limit, "oldest": _CHOSEN_SHARE * limit}
+    def list_due(self, *, limit: int, without: Collection[tuple[uuid.UUID, int]] = ()) -> Sequence[DueFlow]:
+        flow_ids, versions = [flow_id for flow_id, _version in without], [version for _flow_id, version in without]
+        arguments = {
+            "limit": limit,
+            "oldest": _CHOSEN_SHARE * limit,
+            "flow_ids": flow_ids,
+            "versions": versions,
+        }
         return [
             DueFlow(row.flow_id, row.version, row.next_fire_at, row.now, row.scheduling, row.paused_at, row.resumed_at)
             for row in self._do_one("list due flows", lambda c: c.execute(_LIST_DUE, arguments).all())
