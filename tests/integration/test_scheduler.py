@@ -543,3 +543,19 @@ def test_a_flow_that_may_no_longer_overlap_starts_beside_nothing_of_before(world
     assert world.scheduler.look() == 1
     assert [state for state, *_rest in list_slots(world)] == ["RUN", "SKIPPED"]
     assert list_reasons(world)[-1] == slots.WAS_OPEN
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_flow_whose_zone_this_machine_lacks_can_be_deleted_and_mended(world: FlowWorld, is_deleted: bool) -> None:
+    make_flow(world)
+    go_back(world, 3)
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_version SET config = config || CAST(:zone AS jsonb)"
+        connection.execute(text(query), {"zone": '{"timezone": "Nowhere/City"}'})
+    if is_deleted:
+        assert world.flows.delete(KEY)
+    else:
+        world.flows.update(world.person, make_config(schedule=MINUTELY))
+    assert list_slots(world) == [("SKIPPED", 1, False)]
+    go_back(world, 0)
+    assert world.scheduler.look() == (0 if is_deleted else 1)
