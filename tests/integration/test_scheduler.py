@@ -559,3 +559,18 @@ def test_a_flow_whose_zone_this_machine_lacks_can_be_deleted_and_mended(world: F
     assert list_slots(world) == [("SKIPPED", 1, False)]
     go_back(world, 0)
     assert world.scheduler.look() == (0 if is_deleted else 1)
+
+
+def test_failures_of_a_flow_that_always_runs_are_counted_among_its_last_executions(world: FlowWorld) -> None:
+    claim = begin_worker(world)
+    end_worker(world, claim)
+    add = """
+        INSERT INTO gobblin_service.flow_execution
+               (request_id, flow_id, flow_version, status, asked_by, selection, ended_at)
+        SELECT gen_random_uuid(), flow_id, version, :status, owner, '{}', now() - interval '6 s'
+          FROM gobblin_service.flow, generate_series(1, :count)
+    """
+    with world.engine.begin() as connection:
+        for status, count in (("FAILED", 9), ("COMPLETE", 19), ("FAILED", 1)):
+            connection.execute(text(add), {"status": status, "count": count})
+    assert world.scheduler.look() == 1, "it rests as after one failure"

@@ -37,6 +37,9 @@ RESTART_FIRST_S: Final = 5.0
 RESTART_S_MAX: Final = 600.0
 """How long a flow that always runs rests after its failures of the last hour: twice as long after each."""
 
+_COUNTED_MAX: Final = 20
+"""Its failures are counted among so many executions, the last ones."""
+
 _RESUMED_S: Final = 10.0
 """Who resumes such a flow begins it. Behind this time, whoever looks does."""
 
@@ -197,9 +200,10 @@ _BEGIN_CONTINUOUS = text(f"""
            AND CASE WHEN l.status IS NULL THEN true
                     WHEN l.status = 'FAILED' THEN
                          l.ended_at + make_interval(secs => least(CAST(:most_s AS float8), :first_s * power(2, (
-                             SELECT least(count(*), 20) - 1 FROM gobblin_service.flow_execution p
-                              WHERE p.flow_id = f.flow_id AND p.status = 'FAILED'
-                                AND p.ended_at > now() - interval '1 hour')))) <= now()
+                             SELECT count(*) - 1
+                               FROM (SELECT p.status, p.ended_at FROM gobblin_service.flow_execution p
+                                      WHERE p.flow_id = f.flow_id ORDER BY p.execution_id DESC LIMIT :counted) AS p
+                              WHERE p.status = 'FAILED' AND p.ended_at > now() - interval '1 hour')))) <= now()
                     WHEN l.message = :paused THEN f.resumed_at < now() - make_interval(secs => :resumed_s)
                     ELSE l.flow_version <> f.version END
          ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED),
@@ -337,6 +341,7 @@ class PostgresScheduleStore:
             "first_s": RESTART_FIRST_S,
             "paused": PAUSED_MESSAGE,
             "resumed_s": _RESUMED_S,
+            "counted": _COUNTED_MAX,
             "limit": limit,
         }
 
