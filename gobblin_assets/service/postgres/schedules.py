@@ -1,8 +1,9 @@
 """``ScheduleStore`` in Postgres.
 
 A fire is one statement in a transaction of its own. It locks the rows of its flows, in an order, and passes over what
-others hold. Which executions are open is not looked at, but for those that may overlap: an index refuses the insert, and
-what follows is decided by whether the row came to be. Times are compared with ``now()``, which an index can use.
+others hold. Which executions are open is looked at of those alone that may overlap: an index refuses the insert of any
+other one, and what follows is decided by whether the row came to be. Times are compared with ``now()``, which an index
+can use.
 """
 
 import datetime as dt

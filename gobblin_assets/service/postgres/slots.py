@@ -101,7 +101,7 @@ def _account_due(connection: Connection, flow_id: uuid.UUID, before: Row[Any], r
 
 
 def _read_schedule(before: Row[Any], flow_id: uuid.UUID) -> Schedule | None:
-    """None: the flow had none, or one that this machine can't read. Its flow can be changed and deleted all the same."""
+    """None: the flow had none, or one that this machine can't read; it can be changed and deleted all the same."""
     try:
         return FlowConfig.model_validate_json(before.scheduling).parse_schedule(flow_id)
     except (RejectedError, ValidationError):
