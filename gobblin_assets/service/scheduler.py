@@ -26,7 +26,7 @@ PAGES_AT_ONCE_MAX: Final = 200
 SLOT_ROWS_AT_ONCE_MAX: Final = 2_000
 """Of one statement."""
 
-UNREADABLE_MAX: Final = 1_000
+_UNREADABLE_MAX: Final = 5_000
 """A node leaves so many flows that it can't read to others; of more, it tries the oldest ones again."""
 
 _REFUSED_WAIT: Final = dt.timedelta(seconds=60)
@@ -62,14 +62,14 @@ class Scheduler:
             plans = [plan for flow in due if (plan := self._plan(flow)) is not None]
             fired = sum(self._fire(batch) for batch in _batch(plans))
             done += fired
-            if not fired and len(plans) == len(due):
+            if not fired and (len(plans) == len(due) or len(self._unreadable) > _UNREADABLE_MAX):
                 break
         done += self._store.begin_waiting(limit=FLOWS_AT_ONCE_MAX)
         return done + self._store.begin_continuous(limit=FLOWS_AT_ONCE_MAX)
 
     def _list_unreadable(self) -> Collection[tuple[uuid.UUID, int]]:
         now = time.monotonic()
-        latest = list(self._unreadable.items())[-UNREADABLE_MAX:]
+        latest = list(self._unreadable.items())[-_UNREADABLE_MAX:]
         self._unreadable = {flow: until for flow, until in latest if until > now}
         return self._unreadable.keys()
 
