@@ -35,6 +35,7 @@ DESTINATIONS_MAX: Final = 20
 _WINDOWS_MAX: Final = 20
 _COUNT_MAX: Final = 10_000
 _FIRES_SHOWN: Final = 5
+_SLOTS_LOOKED_AT_MAX: Final = 1_000
 _SPREAD_S_MAX: Final = 86_400
 _SPREAD: Final = re.compile(r"([0-9]{1,5})([smh])")
 _UNIT_S: Final = MappingProxyType({"s": 1, "m": 60, "h": 3_600})
@@ -235,12 +236,15 @@ class FlowConfig(SpecModel):
     def list_next_fires(self, flow_id: uuid.UUID | None, moment: dt.datetime) -> tuple[dt.datetime, ...]:
         """When the schedule next starts the flow, behind ``moment``, in the flow's zone: the first few times.
 
-        A slot in a maintenance window is run at its end, if the flow catches up.
+        A slot in a maintenance window is run at its end, if the flow catches up. None: the first thousand slots are in
+        windows, and the flow does not.
         """
         schedule, zone = self.parse_schedule(flow_id), ZoneInfo(self.timezone)
         fires: list[dt.datetime] = []
         slot = None if schedule is None else schedule.next_after(moment)
-        while schedule is not None and slot is not None and len(fires) < _FIRES_SHOWN:
+        for _ in range(_SLOTS_LOOKED_AT_MAX):
+            if schedule is None or slot is None or len(fires) == _FIRES_SHOWN:
+                break
             end = self.find_window_end(slot)
             at = slot if end is None else end
             if (end is None or self.catch_up is not CatchUp.NONE) and at not in fires:
@@ -259,14 +263,15 @@ class FlowConfig(SpecModel):
 
 
 def read_flow_config(data: Mapping[str, object]) -> FlowConfig:
-    """RejectedError names each option that is wrong; also a schedule that never comes from now on."""
+    """RejectedError names each option that is wrong; also a schedule that comes no more, or in windows only."""
     try:
         config = FlowConfig.model_validate(data)
     except ValidationError as error:
         # Without its cause: pydantic's own text repeats what was found.
         raise refuse(error, FlowConfig) from None
-    schedule = config.parse_schedule()
-    if schedule is not None and not schedule.is_continuous and schedule.next_after(dt.datetime.now(dt.UTC)) is None:
+    schedule, now = config.parse_schedule(), dt.datetime.now(dt.UTC)
+    has_slots = schedule is not None and not schedule.is_continuous
+    if schedule is not None and has_slots and schedule.next_after(now) is None:
         raise RejectedError("it does not come any more", field="schedule", hint="Write years that are to come.")
     for number, window in enumerate(config.windows):
         if window.start == window.end:
@@ -278,5 +283,11 @@ def read_flow_config(data: Mapping[str, object]) -> FlowConfig:
     if not leave_time([window.daily for window in config.windows]):
         raise RejectedError(
             "they leave no time of the week", field="windows", hint="Pause the flow if it is not to run at all."
+        )
+    if has_slots and config.catch_up is CatchUp.NONE and not config.list_next_fires(None, now):
+        raise RejectedError(
+            "the schedule has no slot outside of them",
+            field="windows",
+            hint="With catch_up: none, a slot in a window is left out. Write catch_up: latest, or another schedule.",
         )
     return config

@@ -1,7 +1,7 @@
 """Schedules between the flows and their executions, as a port: what is due, what is fired, what is to be launched."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -31,8 +31,11 @@ class PendingExecution:
 class ScheduleStore(Protocol):
     """The store of schedules. Any number of nodes may do the same at once: what one has done, others find done."""
 
-    def list_due(self, *, limit: int) -> Sequence[DueFlow]:
-        """Some of the flows that are due by the database's clock and wait longest."""
+    def list_due(self, *, limit: int, without: Collection[tuple[uuid.UUID, int]] = ()) -> Sequence[DueFlow]:
+        """Some of the flows that are due by the database's clock and wait longest.
+
+        ``without``: flows at these versions.
+        """
         ...
 
     def fire(self, fires: Sequence[PlannedFire]) -> int:
@@ -40,7 +43,10 @@ class ScheduleStore(Protocol):
         ...
 
     def begin_waiting(self, *, limit: int) -> int:
-        """Begin the oldest slot that waits, of flows without an open execution; returns how many."""
+        """Begin the oldest slot that waits, of flows that none of their executions and no window keeps from it.
+
+        Returns how many.
+        """
         ...
 
     def begin_continuous(self, *, limit: int) -> int:

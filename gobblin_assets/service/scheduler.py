@@ -7,8 +7,9 @@ which another node was faster is that node's fire. Whoever dies between leaves t
 
 import datetime as dt
 import logging
+import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
@@ -25,7 +26,11 @@ PAGES_AT_ONCE_MAX: Final = 200
 SLOT_ROWS_AT_ONCE_MAX: Final = 2_000
 """Of one statement."""
 
-_UNREADABLE_WAIT: Final = dt.timedelta(seconds=60)
+_UNREADABLE_MAX: Final = 5_000
+"""A node leaves so many flows that it can't read to others; of more, it tries the oldest ones again."""
+
+_REFUSED_WAIT: Final = dt.timedelta(seconds=60)
+_UNREADABLE_WAIT_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +38,18 @@ FindSchedule = Callable[[FlowConfig, uuid.UUID], Schedule | None]
 
 
 class Scheduler:
-    """The firing of one node. ``find_schedule``: the slots of a flow, by its config and id."""
+    """The firing of one node. ``find_schedule``: the slots of a flow, by its config and id.
+
+    A flow that this node can't read stays due: nodes that can read it fire it in time.
+    """
 
     def __init__(self, store: ScheduleStore, find_schedule: FindSchedule = FlowConfig.parse_schedule) -> None:
         self._store = store
         self._find_schedule = find_schedule
         # Flows that can't be planned: told once for each version.
         self._told: set[tuple[uuid.UUID, int]] = set()
+        # Those that are not looked at, by when this node tries them again.
+        self._unreadable: dict[tuple[uuid.UUID, int], float] = {}
 
     def look(self) -> int:
         """Fire all that is due now, and begin what waited; returns how many executions or ranges of slots were written.
@@ -48,16 +58,23 @@ class Scheduler:
         """
         done = 0
         for _ in range(PAGES_AT_ONCE_MAX):
-            due = self._store.list_due(limit=FLOWS_AT_ONCE_MAX)
-            fired = sum(self._fire(batch) for batch in _batch([self._plan(flow) for flow in due]))
+            due = self._store.list_due(limit=FLOWS_AT_ONCE_MAX, without=self._list_unreadable())
+            plans = [plan for flow in due if (plan := self._plan(flow)) is not None]
+            fired = sum(self._fire(batch) for batch in _batch(plans))
             done += fired
-            if not fired:
+            if not fired and (len(plans) == len(due) or len(self._unreadable) > _UNREADABLE_MAX):
                 break
         done += self._store.begin_waiting(limit=FLOWS_AT_ONCE_MAX)
         return done + self._store.begin_continuous(limit=FLOWS_AT_ONCE_MAX)
 
-    def _plan(self, flow: DueFlow) -> PlannedFire:
-        """One flow's fault is not that of all others: it is looked at again later."""
+    def _list_unreadable(self) -> Collection[tuple[uuid.UUID, int]]:
+        now = time.monotonic()
+        latest = list(self._unreadable.items())[-_UNREADABLE_MAX:]
+        self._unreadable = {flow: until for flow, until in latest if until > now}
+        return self._unreadable.keys()
+
+    def _plan(self, flow: DueFlow) -> PlannedFire | None:
+        """One flow's fault is not that of all others: None, and this node looks at it again later."""
         try:
             config = FlowConfig.model_validate_json(flow.config)
             schedule = self._find_schedule(config, flow.flow_id)
@@ -68,7 +85,8 @@ class Scheduler:
                 told = not isinstance(error, GobblinError)
                 _log.warning("the flow %s can't be fired by this node: %s", flow.flow_id, error, exc_info=told)
             self._told.add((flow.flow_id, flow.version))
-        return _put_off(flow)
+        self._unreadable[flow.flow_id, flow.version] = time.monotonic() + _UNREADABLE_WAIT_S
+        return None
 
     def _fire(self, batch: Sequence[PlannedFire]) -> int:
         try:
@@ -84,7 +102,7 @@ class Scheduler:
 
 
 def _put_off(flow: DueFlow) -> PlannedFire:
-    return PlannedFire(flow, (), flow.fire_at, flow.looked_at + _UNREADABLE_WAIT)
+    return PlannedFire(flow, (), flow.fire_at, flow.looked_at + _REFUSED_WAIT)
 
 
 def _batch(fires: Sequence[PlannedFire]) -> Iterator[list[PlannedFire]]:

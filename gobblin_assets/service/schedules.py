@@ -81,7 +81,7 @@ class Schedule:
         if self.is_continuous:
             return None
         moment = moment.astimezone(dt.UTC)
-        slot = self._find(moment - self.spread_s * _SECOND)
+        slot = self._find_last(moment) if self.spread_s else self._find(moment)
         while slot is not None and self.spread_s:
             later = self._find(slot)
             span_s = self.spread_s if later is None else min(self.spread_s, (later - slot) // _SECOND)
@@ -99,6 +99,27 @@ class Schedule:
                 break
             slots.append(slot)
         return slots
+
+    def _find_last(self, moment: dt.datetime) -> dt.datetime | None:
+        """The last slot of the last ``spread_s`` that is not behind ``moment``; else the first one behind it.
+
+        No slot before it comes behind ``moment``: each is spread to before the next one.
+        """
+        # Back by doubled steps, then between the last two of them: a schedule may have thousands of slots in a spread.
+        back_s, high = min(60, self.spread_s), moment
+        while (slot := self._find(moment - back_s * _SECOND)) is None or slot > moment:
+            if back_s == self.spread_s:
+                return slot
+            high = moment - back_s * _SECOND
+            back_s = min(2 * back_s, self.spread_s)
+        while high - slot >= _MINUTE:
+            middle = slot + (high - slot) / 2
+            found = self._find(middle)
+            if found is None or found > moment:
+                high = middle
+            else:
+                slot = found
+        return slot
 
     def _find(self, moment: dt.datetime) -> dt.datetime | None:
         """The first slot behind ``moment`` that is not spread."""

@@ -115,14 +115,16 @@ def plan_fire(flow: DueFlow, config: FlowConfig, schedule: Schedule) -> PlannedF
         slots, done = _catch_up_latest(flow, config, due, is_all=is_all), len(due)
     next_at = due[done] if done < len(due) else following
     runs = sum(slot.run_by == slot.at for slot in slots)
-    queues = config.overlap is Overlap.QUEUE or (takes_all and len(due) > 1)
+    overlaps = config.overlap is Overlap.ALLOW
+    # As many as may overlap begin now.
+    queues = config.overlap is Overlap.QUEUE or (takes_all and (overlaps or len(due) > 1))
     return PlannedFire(
         flow,
         slots,
         next_at,
         find_due_at(config, next_at),
         if_open=FlowSlotState.WAITING if queues else FlowSlotState.SKIPPED,
-        may_overlap=config.overlap is Overlap.ALLOW,
+        may_overlap=overlaps,
         replaces_waiting=not takes_all,
         waiting_max=max(0, config.catch_up_max - runs),
         missing_max=config.missing_max,

@@ -12,10 +12,12 @@ from gobblin_assets.service import slots
 from gobblin_assets.service.flow_store import FlowState, StoredFlow
 from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.scheduler import Scheduler
+from gobblin_assets.service.schedules import parse_schedule
 from gobblin_assets.service.slots import plan_fire
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.state.tickets import AttemptEnd, Claim
 from tests.support.flow_world import KEY, FlowWorld, make_config, make_topology, play_worker
 
 MINUTELY = "* * * * *"
@@ -129,7 +131,12 @@ def test_one_flow_that_can_not_be_read_holds_up_no_other(world: FlowWorld) -> No
     go_back(world, 0)
     world.scheduler.look()
     assert list_slots(world) == [("RUN", 1, True)]
-    assert world.schedules.list_due(limit=9) == [], "it is looked at a minute later"
+    (broken,) = world.schedules.list_due(limit=9)
+    assert world.scheduler.look() == 0
+    able = Scheduler(world.schedules, lambda config, _flow_id: parse_schedule(config.schedule, "UTC"))
+    assert able.look() == 1, "a node that can read it fires it at once"
+    assert list_slots(world) == [("RUN", 1, True)] * 2
+    assert broken.flow_id not in {each.flow_id for each in world.schedules.list_due(limit=9)}
 
 
 def test_slots_that_wait_run_one_after_the_other(world: FlowWorld) -> None:
@@ -369,3 +376,201 @@ def test_a_flow_that_always_runs_begins_again_after_a_failure_ever_later(world: 
     world.monitor.look()
     assert world.flows.get_status(KEY).status is ExecutionStatus.CANCELLED
     assert begin() == 0, "somebody wanted its end"
+
+
+def begin_worker(world: FlowWorld) -> Claim:
+    """A flow that always runs, and its worker at work."""
+    world.compiler.workers = frozenset({0})
+    make_flow(world, "@continuous", run_immediately=False)
+    assert world.scheduler.look() == 1
+    assert world.launcher.look() == 1
+    return play_worker(world)
+
+
+def end_worker(world: FlowWorld, claim: Claim, end: AttemptEnd = AttemptEnd.CANCELLED) -> ExecutionStatus:
+    """It ends as it was asked to, and nothing that it failed of is of the last minutes."""
+    world.step()
+    world.executor.tickets.end(claim, end, {"message": "drained" if end is AttemptEnd.CANCELLED else "it broke"})
+    world.monitor.look()
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_execution SET ended_at = ended_at - interval '10 minutes'"
+        connection.execute(text(f"{query} WHERE ended_at IS NOT NULL"))
+    return world.flows.get_status(KEY).status
+
+
+@pytest.mark.parametrize("change", ["a description", "a job", "nothing, and it fails"])
+def test_a_cancelled_flow_that_always_runs_begins_with_the_next_version(world: FlowWorld, change: str) -> None:
+    claim = begin_worker(world)
+    options = {"schedule": "@continuous", "run_immediately": False}
+    if change == "a description":
+        world.flows.update(world.person, make_config(description="another", **options))
+    elif change == "a job":
+        world.flows.update(world.person, make_config(parameters={"tables": ["orders"]}, **options))
+    world.flows.cancel(KEY, world.flows.get_status(KEY).execution_id)
+    end = AttemptEnd.FAILED if change.endswith("fails") else AttemptEnd.CANCELLED
+    assert end_worker(world, claim, end) is ExecutionStatus[end.name]
+    assert (world.flows.restart_drained(), world.scheduler.look()) == (0, 0), "somebody wanted its end"
+    world.flows.update(world.person, make_config(description="a later one", **options))
+    assert world.scheduler.look() == 1
+
+
+def test_a_worker_that_fails_in_a_pause_begins_behind_it(world: FlowWorld) -> None:
+    claim = begin_worker(world)
+    world.flows.pause(KEY)
+    assert end_worker(world, claim, AttemptEnd.FAILED) is ExecutionStatus.FAILED
+    assert world.scheduler.look() == 0
+    assert world.flows.resume(KEY).state is FlowState.ACTIVE
+    assert world.scheduler.look() == 1
+
+
+def test_a_flow_that_always_runs_and_could_not_at_its_resume_begins_when_it_can(world: FlowWorld) -> None:
+    claim = begin_worker(world)
+    world.flows.pause(KEY)
+    assert end_worker(world, claim) is ExecutionStatus.CANCELLED
+    complete = world.compiler.topology
+    world.compiler.topology = make_topology("shop")
+    world.flows.update(world.person, make_config(schedule="@continuous", run_immediately=False))
+    assert world.flows.resume(KEY).state is FlowState.PENDING
+    world.compiler.topology = complete
+    assert world.flows.compile_pending() == 1
+    assert world.scheduler.look() == 0, "who resumes it begins it"
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin_service.flow SET resumed_at = resumed_at - interval '11 s'"))
+    assert world.scheduler.look() == 1
+    assert world.launcher.look() == 1
+    assert world.flows.get_status(KEY).status is ExecutionStatus.COMPILED
+
+
+@pytest.mark.parametrize("option", ["start_deadline", "finish_deadline"])
+def test_a_deadline_counts_from_the_slot_on_for_what_no_executor_can_run(world: FlowWorld, option: str) -> None:
+    make_flow(world, **{option: "1h"})
+    complete = world.compiler.topology
+    world.compiler.topology = make_topology("shop")
+    go_back(world, 0)
+    world.scheduler.look()
+    assert world.launcher.look() == 0
+    let_pass(world, "59 minutes")
+    assert world.executions.end_late(limit=9) == 0
+    let_pass(world, "2 minutes")
+    assert world.executions.end_late(limit=9) == 1
+    status = world.flows.get_status(KEY)
+    assert status.status is ExecutionStatus.CANCELLED
+    assert option in status.message
+    world.compiler.topology = complete
+    world.flows.compile_pending()
+    world.launcher.wake()
+    assert world.launcher.look() == 0
+
+
+def let_pass(world: FlowWorld, time: str) -> None:
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_execution SET started_at = started_at - CAST(:time AS interval),"
+        query += " start_by = start_by - CAST(:time AS interval), finish_by = finish_by - CAST(:time AS interval)"
+        connection.execute(text(query), {"time": time})
+
+
+def test_a_launch_leaves_when_a_deadline_began_as_it_was(world: FlowWorld) -> None:
+    make_flow(world, start_deadline="1h")
+    go_back(world, 0)
+    world.scheduler.look()
+    let_pass(world, "59 minutes")
+    world.flows.update(world.person, make_config(schedule=MINUTELY, start_deadline="30m"))
+    assert world.launcher.look() == 1
+    assert world.executions.end_late(limit=9) == 1, "the version that it is launched for has half an hour"
+
+
+def test_a_deadline_begins_anew_with_a_resume(world: FlowWorld) -> None:
+    make_flow(world, start_deadline="1h")
+    execution_id = world.flows.run(world.person, KEY).execution_id
+    world.orchestrator.look()
+    claimed = world.executor.claim()
+    assert claimed is not None
+    world.executor.run(claimed[0], end=AttemptEnd.FAILED)
+    world.monitor.look()
+    let_pass(world, "2 hours")
+    world.flows.resume_execution(world.person, KEY, execution_id)
+    assert world.executions.end_late(limit=9) == 0
+    let_pass(world, "61 minutes")
+    assert world.executions.end_late(limit=9) == 1, "no job runs since"
+    assert "start_deadline" in world.flows.get_status(KEY).message
+
+
+def test_no_more_executions_are_open_than_may_overlap(world: FlowWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobblin_assets.service.postgres.schedules.OVERLAPS_MAX", 2)
+    make_flow(world, catch_up="all", overlap="allow")
+    go_back(world, 4)
+    assert world.scheduler.look() == 1
+    assert [state for state, *_rest in list_slots(world)] == ["RUN", "RUN", "WAITING", "WAITING", "WAITING"]
+    assert world.scheduler.look() == 0
+    for runs in (2, 1, 1, 1):
+        assert world.launcher.look() == runs
+        assert world.play(rows=1) == runs
+        world.scheduler.look()
+    assert [state for state, *_rest in list_slots(world)] == ["RUN"] * 5
+
+
+def test_a_slot_that_waits_begins_in_no_window_and_flows_in_windows_hide_no_other(world: FlowWorld) -> None:
+    now = dt.datetime.now(dt.UTC)
+    window = {"start": f"{now - dt.timedelta(hours=1):%H:%M}", "end": f"{now + dt.timedelta(hours=2):%H:%M}"}
+    for name in "abcd":
+        make_flow(world, "@yearly", name=name, overlap="queue", windows=[window])
+    make_flow(world, "@yearly", overlap="queue")
+    with world.engine.begin() as connection:
+        insert = "INSERT INTO gobblin_service.flow_slot (flow_id, slot_at, until_at, count, state)"
+        connection.execute(
+            text(f"{insert} SELECT flow_id, :at, :at, 1, 'WAITING' FROM gobblin_service.flow"), {"at": now}
+        )
+    assert world.schedules.begin_waiting(limit=1) == 1
+    assert world.flows.get_status(KEY).status is ExecutionStatus.PENDING
+    assert world.schedules.begin_waiting(limit=1) == 0
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_version SET config = config - 'windows'"
+        connection.execute(text(query))
+    assert world.schedules.begin_waiting(limit=9) == 4
+
+
+def test_a_flow_that_may_no_longer_overlap_starts_beside_nothing_of_before(world: FlowWorld) -> None:
+    make_flow(world, overlap="allow")
+    go_back(world, 0)
+    assert world.scheduler.look() == 1
+    world.flows.update(world.person, make_config(schedule=MINUTELY))
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_slot SET slot_at = slot_at - :past, until_at = until_at - :past"
+        connection.execute(text(query), {"past": dt.timedelta(hours=1)})
+        query = "UPDATE gobblin_service.flow_execution SET fire_at = fire_at - :past"
+        connection.execute(text(query), {"past": dt.timedelta(hours=1)})
+    go_back(world, 0)
+    assert world.scheduler.look() == 1
+    assert [state for state, *_rest in list_slots(world)] == ["RUN", "SKIPPED"]
+    assert list_reasons(world)[-1] == slots.WAS_OPEN
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_flow_whose_zone_this_machine_lacks_can_be_deleted_and_mended(world: FlowWorld, is_deleted: bool) -> None:
+    make_flow(world)
+    go_back(world, 3)
+    with world.engine.begin() as connection:
+        query = "UPDATE gobblin_service.flow_version SET config = config || CAST(:zone AS jsonb)"
+        connection.execute(text(query), {"zone": '{"timezone": "Nowhere/City"}'})
+    if is_deleted:
+        assert world.flows.delete(KEY)
+    else:
+        world.flows.update(world.person, make_config(schedule=MINUTELY))
+    assert list_slots(world) == [("SKIPPED", 1, False)]
+    go_back(world, 0)
+    assert world.scheduler.look() == (0 if is_deleted else 1)
+
+
+def test_failures_of_a_flow_that_always_runs_are_counted_among_its_last_executions(world: FlowWorld) -> None:
+    claim = begin_worker(world)
+    end_worker(world, claim)
+    add = """
+        INSERT INTO gobblin_service.flow_execution
+               (request_id, flow_id, flow_version, status, asked_by, selection, ended_at)
+        SELECT gen_random_uuid(), flow_id, version, :status, owner, '{}', now() - interval '6 s'
+          FROM gobblin_service.flow, generate_series(1, :count)
+    """
+    with world.engine.begin() as connection:
+        for status, count in (("FAILED", 9), ("COMPLETE", 19), ("FAILED", 1)):
+            connection.execute(text(add), {"status": status, "count": count})
+    assert world.scheduler.look() == 1, "it rests as after one failure"

@@ -4,6 +4,7 @@ import datetime as dt
 import html
 import itertools
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sqlalchemy import Engine
 
 from gobblin_assets.db import schema
 from gobblin_assets.errors import RejectedError
-from gobblin_assets.service.flow_config import FlowConfig, read_flow_config
+from gobblin_assets.service.flow_config import CatchUp, FlowConfig, read_flow_config
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.support.command_lake import invoke
 from tests.support.flow_world import KEY, FlowWorld, make_config
@@ -82,6 +83,7 @@ def test_options_of_a_schedule_are_stored_and_patched(service: RunningService) -
         ({"windows": [{"start": "22:00", "end": "22:00"}]}, "windows[0].end"),
         ({"windows": [{"start": "22:00", "end": "23:00", "days": ["monday"]}]}, "windows[0].days[0]"),
         ({"windows": [{"start": "00:00", "end": "12:00"}, {"start": "12:00", "end": "00:00"}]}, "windows"),
+        ({"schedule": "0 23 * * *", "catch_up": "none", "windows": [{"start": "22:00", "end": "02:00"}]}, "windows"),
         ({"schedule": "@continuous"}, "schedule"),
     ],
 )
@@ -194,3 +196,12 @@ def test_times_in_a_window_are_shown_at_its_end_if_the_flow_catches_up() -> None
     assert show() == ["04:30", "05:00", "06:00", "07:00", "08:00"]
     assert show(catch_up="none") == ["05:00", "06:00", "07:00", "08:00", "09:00"]
     assert show(schedule="@continuous") == show(schedule="") == []
+
+
+def test_a_stored_flow_whose_slots_are_all_in_windows_is_shown_soon() -> None:
+    options = {**CONFIG, "schedule": "0 23 * * *", "windows": [{"start": "22:00", "end": "02:00"}], "catch_up": "none"}
+    began = time.process_time()
+    assert FlowConfig.model_validate(options).list_next_fires(None, dt.datetime(2026, 11, 30, tzinfo=dt.UTC)) == ()
+    assert time.process_time() - began < 2
+    weekdays = [{"start": "22:00", "end": "02:00", "days": ["mon", "tue", "wed", "thu", "fri", "sat"]}]
+    assert read_flow_config({**options, "windows": weekdays}).catch_up is CatchUp.NONE

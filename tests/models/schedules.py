@@ -5,8 +5,8 @@ may leave it slots at even moments only, or
 change something else. A node looks, plans from what it saw, and fires by one statement that compares.
 Any process may die or be paused anywhere, and each write may take effect and say error. Each slot is accounted once: it
 runs, it is left to a later one, it waits, or it is skipped. Faults: a slot that nobody accounted, or that two did; one
-before its time; one that the schedule of now does not have; two executions of a slot, or two open ones; a start while
-the flow is paused or gone.
+before its time; one that the schedule of now does not have; two executions of a slot; two open ones, or more than may
+overlap; a start while the flow is paused or gone.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from typing import ClassVar, NamedTuple
 
 MOMENTS = 4
 STARTS_MAX = 4
+OVERLAPS_MAX = 2
 CHANGES_MAX = 2
 
 
@@ -50,7 +51,8 @@ class Flow(NamedTuple):
     """``clock``: the moment that has come. ``next``: the first slot that is not accounted. ``due``: slots that came.
 
     ``slots``: of each moment. ``made``: how many executions each slot has. ``accounts``: how often it was accounted.
-    ``open``: executions that are open. ``wrong``: what was done that must not be.
+    ``open``: executions that are open. ``beside``: those that others may be open beside, as they may while it
+    ``overlaps``. ``wrong``: what was done that must not be.
     """
 
     clock: int = 0
@@ -62,6 +64,8 @@ class Flow(NamedTuple):
     accounts: tuple[int, ...] = (0,) * MOMENTS
     made: tuple[int, ...] = (0,) * MOMENTS
     open: int = 0
+    beside: int = 0
+    overlaps: bool = False
     is_paused: bool = False
     is_gone: bool = False
     starts: int = 0
@@ -90,7 +94,12 @@ class Flow(NamedTuple):
         made = list(self.made)
         made[slot] += 1
         wrong = "STARTED THOUGH PAUSED" if self.is_paused else "STARTED THOUGH GONE" if self.is_gone else self.wrong
-        return self._replace(made=tuple(made), open=self.open + 1, wrong=wrong)
+        begun = self._replace(made=tuple(made), wrong=wrong)
+        if self.overlaps:
+            if self.open + self.beside >= OVERLAPS_MAX:
+                begun = begun._replace(wrong="MORE ARE OPEN THAN MAY OVERLAP")
+            return begun._replace(beside=self.beside + 1)
+        return begun._replace(open=self.open + 1, wrong="TWO ARE OPEN" if self.beside else wrong)
 
 
 Move = tuple[Flow, Seen]
@@ -128,7 +137,7 @@ class Schedules:
         seen = seen._replace(until=self.read_clock(world))
         if world.next <= seen.until:
             yield begun, seen._replace(fires=True, next=world.next)
-        if Slot.WAITING in world.slots and not world.open:
+        if Slot.WAITING in world.slots and not self.is_full(world):
             yield begun, seen._replace(begins=True, next=world.slots.index(Slot.WAITING))
 
     def read_clock(self, world: Flow) -> int:
@@ -170,7 +179,7 @@ class Schedules:
     def _queue_all(self, world: Flow, due: list[int]) -> Flow:
         """Each slot gets its own execution: the first one at once if none waits before it, and none is open."""
         for slot in due:
-            if Slot.WAITING in world.slots or world.open:
+            if Slot.WAITING in world.slots or self.is_full(world):
                 world = world.account(slot, Slot.WAITING)
             else:
                 world = world.account(slot, Slot.RUN).execute(slot)
@@ -184,11 +193,15 @@ class Schedules:
     def finds_open(self, world: Flow, mover: Seen) -> bool:
         """By a unique index: the insert conflicts with an open execution that came behind the look."""
         del mover
-        return world.open > 0
+        return self.is_full(world)
+
+    def is_full(self, world: Flow) -> bool:
+        """No execution may begin beside those that are open."""
+        return world.open + world.beside >= (OVERLAPS_MAX if world.overlaps else 1)
 
     def begin(self, world: Flow, mover: Seen) -> Iterator[Move]:
         """Begin the slot that waits longest, if it waits still."""
-        if world.is_paused or world.is_gone or world.open or not self.waits(world, mover.next):
+        if world.is_paused or world.is_gone or self.is_full(world) or not self.waits(world, mover.next):
             return
         after = world.turn(mover.next, Slot.RUN).execute(mover.next)
         yield after, IDLE
@@ -204,6 +217,8 @@ class Schedules:
             yield world._replace(clock=moment, due=world.due | comes)
         if world.open:
             yield world._replace(open=world.open - 1)
+        if world.beside:
+            yield world._replace(beside=world.beside - 1)
         if world.changes == CHANGES_MAX or world.is_gone:
             return
         changed = world._replace(changes=world.changes + 1)
@@ -212,7 +227,9 @@ class Schedules:
         if not world.is_sparse:
             yield self.update(changed)
         yield self.end_waiting(self.close(changed)._replace(is_gone=True))
-        if not world.open:
+        if world.overlaps:
+            yield changed._replace(version=world.version + 1, overlaps=False)
+        if not world.open and not world.beside:
             # Somebody asks for a run: of no slot.
             yield changed._replace(open=1)
 
@@ -252,6 +269,34 @@ class Schedules:
         if world.is_gone and Slot.WAITING in world.slots:
             return "WAITS FOR EVER"
         return "TWO ARE OPEN" if world.open > 1 else None
+
+
+@dataclass(frozen=True)
+class Overlapping(Schedules):
+    """The flow may overlap at first, with all slots that it has missed."""
+
+    processes: int = 1
+    takes_all: bool = True
+    start: ClassVar[Flow] = Flow(overlaps=True)
+
+
+@dataclass(frozen=True)
+class CountsBeforeItBegins(Overlapping):
+    """Each execution of a fire counts what was open before the statement."""
+
+    def _queue_all(self, world: Flow, due: list[int]) -> Flow:
+        is_full = Slot.WAITING in world.slots or self.is_full(world)
+        for slot in due:
+            world = world.account(slot, Slot.WAITING) if is_full else world.account(slot, Slot.RUN).execute(slot)
+        return world
+
+
+@dataclass(frozen=True)
+class ForgetsWhatOverlapped(Overlapping):
+    """The index of executions that are alone does not have those that began as the flow might overlap."""
+
+    def is_full(self, world: Flow) -> bool:
+        return world.open + world.beside >= OVERLAPS_MAX if world.overlaps else world.open > 0
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ def name_of(model: object) -> str:
         (models.Schedules(), 287262),
         (models.Schedules(queues=False), 221565),
         (models.Schedules(takes_all=True), 238407),
+        (models.Overlapping(), 50773),
     ],
-    ids=["latest, queue", "latest, skip", "all"],
+    ids=["latest, queue", "latest, skip", "all", "overlapping"],
 )
 def test_no_order_of_moves_leads_to_a_fault(model: models.Schedules, states: int) -> None:
     found = search(model)
@@ -36,6 +37,8 @@ def test_no_order_of_moves_leads_to_a_fault(model: models.Schedules, states: int
         (models.MovesBeforeItAccounts(), "LOST", 2),
         (models.AccountsBeforeItMoves(), "ACCOUNTED TWICE", 3),
         (models.LooksForOpenExecutions(), "TWO ARE OPEN", 3),
+        (models.CountsBeforeItBegins(), "MORE ARE OPEN THAN MAY OVERLAP", 4),
+        (models.ForgetsWhatOverlapped(), "TWO ARE OPEN", 6),
         (models.BeginsWhatItSaw(), "EXECUTED OTHERWISE THAN ACCOUNTED", 8),
         (models.UpdatesForgetDueSlots(), "LOST", 1),
         (models.UpdatesBeginAtNow(), "ACCOUNTED TWICE", 2),

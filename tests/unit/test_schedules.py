@@ -1,6 +1,7 @@
 """When flows start: expressions, zones whose clocks change, spread and maintenance windows."""
 
 import datetime as dt
+import itertools
 import time
 import uuid
 from collections.abc import Iterator
@@ -213,6 +214,34 @@ def test_slots_rise_with_and_without_spread(
     for slot, after, at in zip(slots, slots[1:], later, strict=False):
         assert slot <= at < min(after, slot + dt.timedelta(seconds=spread_s))
         assert spread.next_after(at - dt.timedelta(microseconds=1)) == at
+
+
+@given(
+    st.sampled_from(["* * * * *", "*/7 * * * *", "* 0-11 * * *", "0,59 0,23 * * *", "30 2 * * *", "0 30 1 L * ?"]),
+    st.sampled_from(sorted(_DAYS)),
+    st.integers(1_577_836_800, 1_893_456_000),
+    st.uuids(),
+    st.sampled_from([1, 59, 60, 61, 3_600, 50_000, 86_400]),
+)
+def test_a_spread_slot_is_that_of_the_first_slot_which_comes_late_enough(
+    text: str, zone: str, epoch: int, flow_id: uuid.UUID, spread_s: int
+) -> None:
+    plain, moment = _parse(text, zone), dt.datetime.fromtimestamp(epoch, dt.UTC)
+    spread = plain.spread(flow_id, spread_s)
+    slots = plain.list_slots(moment - dt.timedelta(seconds=spread_s), moment + dt.timedelta(days=63), 1_442)
+    share = spread.spread_hash / 2**64
+    later = [
+        slot + dt.timedelta(seconds=int(share * min(spread_s, (after - slot).total_seconds())))
+        for slot, after in itertools.pairwise(slots)
+    ]
+    assert spread.next_after(moment) == next(at for at in later if at > moment)
+
+
+def test_a_wide_spread_of_a_dense_schedule_is_found_soon() -> None:
+    schedule = _parse("* * * * *", _BERLIN).spread(uuid.UUID(int=7), 86_400)
+    began = time.process_time()
+    assert len(schedule.list_slots(_at("2026-11-01 00:00"), _at("2026-11-30 00:00"), 300)) == 300
+    assert time.process_time() - began < 1
 
 
 def test_flows_of_one_time_are_spread_evenly_and_always_alike() -> None:

@@ -95,6 +95,7 @@ _NEXT_TICKET = text("""
        SET status = :status, message = :message, ended_at = NULL, attempt = :attempt, ticket_id = :ticket_id,
            failures = CASE WHEN :resets THEN 0 ELSE failures + CAST(:counts AS int) END,
            send_at = clock_timestamp() + make_interval(secs => :wait_s), send_tries = 0, send_begun_at = NULL,
+           started_at = CASE WHEN :resets THEN NULL ELSE started_at END,
            sent_at = NULL, moving_at = NULL, read_attempt = -1, read_number = 0, places = '{}',
            cancel_ticket_id = NULL, cancel_verb = NULL, cancel_sent_at = NULL, forgotten_at = NULL
      WHERE execution_id = :execution_id AND number = :number

@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
@@ -85,19 +85,25 @@ _INSERT_JOB = text("""
 """)
 
 
-_SET_DEADLINES = text("""
-    UPDATE gobblin_service.flow_execution e
-       SET start_by = clock_timestamp() + CAST(nullif(v.config ->> 'start_deadline', '') AS interval),
-           finish_by = clock_timestamp() + CAST(nullif(v.config ->> 'finish_deadline', '') AS interval)
+DEADLINE: Final = "{since} + CAST(nullif({config} ->> '{option}', '') AS interval)"
+"""By an option of a flow's ``config``; null if it has none."""
+
+_SINCE: Final = "CASE WHEN :is_resumed THEN clock_timestamp() ELSE e.started_at END"
+_START_BY: Final = DEADLINE.format(since=_SINCE, config="v.config", option="start_deadline")
+_FINISH_BY: Final = DEADLINE.format(since=_SINCE, config="v.config", option="finish_deadline")
+
+# An execution that was fired has those of the version that it was fired for.
+_SET_DEADLINES = text(f"""
+    UPDATE gobblin_service.flow_execution e SET start_by = {_START_BY}, finish_by = {_FINISH_BY}
       FROM gobblin_service.flow_version v
      WHERE e.execution_id = :execution_id AND (v.flow_id, v.version) = (e.flow_id, e.flow_version)
-       AND v.config ?| ARRAY['start_deadline', 'finish_deadline']
+       AND (v.config ?| ARRAY['start_deadline', 'finish_deadline'] OR least(e.start_by, e.finish_by) IS NOT NULL)
 """)
 
 
-def set_deadlines(connection: Connection, execution_id: int) -> None:
-    """From now on, by the options of the flow's version."""
-    connection.execute(_SET_DEADLINES, {"execution_id": execution_id})
+def _set_deadlines(connection: Connection, execution_id: int, *, is_resumed: bool) -> None:
+    """By the options of the flow's version: from when the execution was made, or from now on if it is resumed."""
+    connection.execute(_SET_DEADLINES, {"execution_id": execution_id, "is_resumed": is_resumed})
 
 
 _TO_RESUME = text("""
@@ -158,7 +164,7 @@ def resume_jobs(connection: Connection, flow_id: uuid.UUID, version: int, execut
     check_move(status, ExecutionStatus.PENDING_RESUME)
     resumed = {"status": ExecutionStatus.PENDING_RESUME.value, "resume_id": launch.request_id}
     connection.execute(_RESUME, {"execution_id": execution_id, **resumed})
-    set_deadlines(connection, execution_id)
+    _set_deadlines(connection, execution_id, is_resumed=True)
 
 
 def _refuse_resume(execution_id: int, why: str) -> ConflictError:
@@ -220,7 +226,7 @@ def _insert_jobs(connection: Connection, flow_id: uuid.UUID, execution_id: int, 
             "status": (ExecutionStatus.PENDING if job.after else ExecutionStatus.COMPILED).value,
         }
         connection.execute(_INSERT_JOB, arguments)
-    set_deadlines(connection, execution_id)
+    _set_deadlines(connection, execution_id, is_resumed=False)
     connection.execute(_HAS_STARTED, {"flow_id": flow_id})
     kept = [job.job_name for job in launch.jobs]
     if retired := connection.execute(_RETIRE, {"flow_id": flow_id, "kept": kept}).scalars().all():

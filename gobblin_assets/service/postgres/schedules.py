@@ -1,27 +1,29 @@
 """``ScheduleStore`` in Postgres.
 
 A fire is one statement in a transaction of its own. It locks the rows of its flows, in an order, and passes over what
-others hold. Which executions are open is not looked at: an index refuses the insert, and what follows is decided by
-whether the row came to be. Times are compared with ``now()``, which an index can use.
+others hold. Which executions are open is looked at of those alone that may overlap: an index refuses the insert of any
+other one, and what follows is decided by whether the row came to be. Times are compared with ``now()``, which an index
+can use.
 """
 
 import datetime as dt
 import json
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import selection_from_json
-from gobblin_assets.service.flow_config import FlowConfig
+from gobblin_assets.service.flow_config import FlowConfig, Overlap
 from gobblin_assets.service.flow_store import PAUSED_MESSAGE, FlowState, Launch
 from gobblin_assets.service.postgres.execution_moves import lock_execution
 from gobblin_assets.service.postgres.flows import FLOW_COLUMNS, FLOWS_WITH_VERSIONS, flow_of, note_launched
-from gobblin_assets.service.postgres.launches import launch_execution
+from gobblin_assets.service.postgres.launches import DEADLINE, launch_execution
 from gobblin_assets.service.postgres.slots import SCHEDULING_COLUMNS, slot_arguments
 from gobblin_assets.service.schedule_store import LAUNCHER, PendingExecution
 from gobblin_assets.service.slots import WAS_OPEN, DueFlow, PlannedFire
@@ -36,6 +38,12 @@ RESTART_FIRST_S: Final = 5.0
 RESTART_S_MAX: Final = 600.0
 """How long a flow that always runs rests after its failures of the last hour: twice as long after each."""
 
+_COUNTED_MAX: Final = 20
+"""Its failures are counted among so many executions, the last ones."""
+
+_RESUMED_S: Final = 10.0
+"""Who resumes such a flow begins it. Behind this time, whoever looks does."""
+
 _CHOSEN_SHARE: Final = 16
 """A node takes one of so many flows that wait longest, at random."""
 
@@ -46,7 +54,10 @@ _DUE: Final = "f.due_at <= now() AND f.deleted_at IS NULL AND f.state <> 'PAUSED
 # Some of those that wait longest: nodes that all take the same ones would plan for nothing.
 _LIST_DUE = text(f"""
     WITH oldest AS MATERIALIZED (
-        SELECT f.flow_id FROM gobblin_service.flow f WHERE {_DUE} ORDER BY f.due_at LIMIT :oldest),
+        SELECT f.flow_id FROM gobblin_service.flow f
+         WHERE {_DUE} AND (f.flow_id, f.version) NOT IN (
+                   SELECT * FROM unnest(CAST(:flow_ids AS uuid[]), CAST(:versions AS bigint[])))
+         ORDER BY f.due_at LIMIT :oldest),
     chosen AS MATERIALIZED (SELECT flow_id FROM oldest ORDER BY random() LIMIT :limit)
     SELECT f.flow_id, f.version, f.next_fire_at, f.paused_at, f.resumed_at, now() AS now, {SCHEDULING_COLUMNS}
       FROM {FLOWS_WITH_VERSIONS} WHERE f.flow_id IN (SELECT flow_id FROM chosen)
@@ -58,8 +69,14 @@ _IS_OPEN: Final = """
 
 _INSERT_PENDING: Final = """
     INSERT INTO gobblin_service.flow_execution
-           (request_id, flow_id, flow_version, status, asked_by, selection, fire_at, launch_at, may_overlap)
+           (request_id, flow_id, flow_version, status, asked_by, selection, fire_at, launch_at, may_overlap,
+            start_by, finish_by)
 """
+
+_DEADLINES_OF: Final = ", ".join(
+    DEADLINE.format(since="clock_timestamp()", config="{config}", option=option)
+    for option in ("start_deadline", "finish_deadline")
+)
 
 _SELECTION_OF: Final = "jsonb_build_object('begun_by', {at}, 'missing_max', {most})"
 
@@ -69,7 +86,8 @@ _FIRE = text(f"""
                (flow_id uuid, version bigint, fire_at timestamptz, next_at timestamptz, due_at timestamptz,
                 if_open text, may_overlap boolean, replaces_waiting boolean, waiting_max int, missing_max int)),
     planned AS MATERIALIZED (
-        SELECT * FROM jsonb_to_recordset(CAST(:slots AS jsonb)) AS s
+        SELECT *, row_number() OVER (PARTITION BY flow_id, run_by = at ORDER BY at) AS place
+          FROM jsonb_to_recordset(CAST(:slots AS jsonb)) AS s
                (flow_id uuid, at timestamptz, until timestamptz, count int, state text, reason text,
                 run_by timestamptz)),
     locked AS MATERIALIZED (
@@ -84,12 +102,15 @@ _FIRE = text(f"""
     begun AS (
         {_INSERT_PENDING}
         SELECT gen_random_uuid(), f.flow_id, f.version, 'PENDING', f.owner,
-               {_SELECTION_OF.format(at="s.at", most="f.missing_max")}, s.at, now(), f.may_overlap
+               {_SELECTION_OF.format(at="s.at", most="f.missing_max")}, s.at, now(), f.may_overlap,
+               {_DEADLINES_OF.format(config="v.config")}
           FROM moved f JOIN planned s USING (flow_id)
+          JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (f.flow_id, f.version)
          WHERE s.run_by = s.at
            AND (f.replaces_waiting OR NOT EXISTS (SELECT FROM gobblin_service.flow_slot w
                                                    WHERE w.flow_id = f.flow_id AND w.state = 'WAITING'))
-           AND (NOT f.may_overlap OR (SELECT count(*) FROM ({_IS_OPEN}) AS o) < :overlaps_max)
+           AND (NOT f.may_overlap OR (SELECT count(*) FROM ({_IS_OPEN}) AS o) + s.place <= :overlaps_max)
+           AND (f.may_overlap OR NOT EXISTS ({_IS_OPEN} AND o.may_overlap))
          ORDER BY s.at
             ON CONFLICT DO NOTHING
         RETURNING execution_id, flow_id, fire_at),
@@ -123,26 +144,38 @@ _FIRE = text(f"""
            CASE WHEN EXISTS (SELECT FROM begun) THEN pg_notify('{Channel.CATALOGS.value}', '{LAUNCHER}') END
 """)
 
-_LOCK_WAITING = text(f"""
-    SELECT f.flow_id FROM gobblin_service.flow f
+_OVERLAPS: Final = f"v.config ->> 'overlap' = '{Overlap.ALLOW.value}'"
+
+_HAS_ROOM: Final = f"""
+    CASE WHEN {_OVERLAPS} THEN (SELECT count(*) FROM ({_IS_OPEN}) AS o) < :overlaps_max ELSE NOT EXISTS ({_IS_OPEN}) END
+"""
+
+_WAITING: Final = f"""
+    SELECT f.flow_id, now() AS now, v.config ? 'windows' AS has_windows, {SCHEDULING_COLUMNS}
+      FROM {FLOWS_WITH_VERSIONS}
      WHERE f.flow_id IN (SELECT w.flow_id FROM gobblin_service.flow_slot w WHERE w.state = 'WAITING')
-       AND f.state <> 'PAUSED' AND f.deleted_at IS NULL AND NOT EXISTS ({_IS_OPEN})
-     ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED
+       AND f.state <> 'PAUSED' AND f.deleted_at IS NULL AND {_HAS_ROOM}
+"""
+
+_LIST_WAITING = text(f"{_WAITING} AND f.flow_id > :after ORDER BY f.flow_id LIMIT :limit")
+
+_LOCK_WAITING = text(f"""
+    {_WAITING} AND f.flow_id = ANY (CAST(:flow_ids AS uuid[])) ORDER BY f.flow_id FOR UPDATE OF f SKIP LOCKED
 """)
 
 # A statement behind the locks: what it sees of slots and executions, nobody changes meanwhile.
 _BEGIN_WAITING = text(f"""
     WITH chosen AS (
-        SELECT f.flow_id, f.version, f.owner, w.slot_at, v.config
+        SELECT f.flow_id, f.version, f.owner, w.slot_at, v.config, coalesce({_OVERLAPS}, false) AS may_overlap
           FROM {FLOWS_WITH_VERSIONS}
           JOIN LATERAL (SELECT s.slot_at FROM gobblin_service.flow_slot s
                          WHERE s.flow_id = f.flow_id AND s.state = 'WAITING' ORDER BY s.slot_at LIMIT 1) w ON true
-         WHERE f.flow_id = ANY (CAST(:flow_ids AS uuid[]))),
+         WHERE f.flow_id = ANY (CAST(:flow_ids AS uuid[])) AND {_HAS_ROOM}),
     begun AS (
         {_INSERT_PENDING}
         SELECT gen_random_uuid(), flow_id, version, 'PENDING', owner,
                {_SELECTION_OF.format(at="slot_at", most="coalesce(CAST(config ->> 'missing_max' AS int), :most)")},
-               slot_at, now(), false
+               slot_at, now(), may_overlap, {_DEADLINES_OF.format(config="config")}
           FROM chosen
             ON CONFLICT DO NOTHING
         RETURNING execution_id, flow_id, fire_at)
@@ -150,25 +183,35 @@ _BEGIN_WAITING = text(f"""
       FROM begun b WHERE s.flow_id = b.flow_id AND s.slot_at = b.fire_at
 """)
 
+# Of a flow and its last execution, ``l``. A worker that failed meanwhile has left its own message there.
+_PAUSE_ENDED: Final = """
+    (l.message = :paused OR l.status = 'FAILED' AND l.cancel_asked_at BETWEEN f.paused_at AND f.resumed_at)
+"""
+
+# What somebody cancelled begins with a version that was made behind that, and not by itself.
 _BEGIN_CONTINUOUS = text(f"""
     WITH chosen AS MATERIALIZED (
-        SELECT f.flow_id, f.version, f.owner FROM gobblin_service.flow f
-          LEFT JOIN LATERAL (SELECT e.status, e.flow_version, e.message, e.ended_at
+        SELECT f.flow_id, f.version, f.owner, v.config FROM {FLOWS_WITH_VERSIONS}
+          LEFT JOIN LATERAL (SELECT e.status, e.flow_version, e.message, e.ended_at, e.cancel_asked_at
                                FROM gobblin_service.flow_execution e
                               WHERE e.flow_id = f.flow_id ORDER BY e.execution_id DESC LIMIT 1) l ON true
          WHERE f.is_continuous AND f.deleted_at IS NULL AND f.state = 'ACTIVE' AND NOT f.restarts
            AND NOT EXISTS ({_IS_OPEN})
+           AND (l.cancel_asked_at IS NULL OR l.cancel_asked_at < v.made_at OR {_PAUSE_ENDED})
            AND CASE WHEN l.status IS NULL THEN true
                     WHEN l.status = 'FAILED' THEN
                          l.ended_at + make_interval(secs => least(CAST(:most_s AS float8), :first_s * power(2, (
-                             SELECT least(count(*), 20) - 1 FROM gobblin_service.flow_execution p
-                              WHERE p.flow_id = f.flow_id AND p.status = 'FAILED'
-                                AND p.ended_at > now() - interval '1 hour')))) <= now()
-                    ELSE l.flow_version <> f.version AND l.message <> :paused END
+                             SELECT count(*) - 1
+                               FROM (SELECT p.status, p.ended_at FROM gobblin_service.flow_execution p
+                                      WHERE p.flow_id = f.flow_id ORDER BY p.execution_id DESC LIMIT :counted) AS p
+                              WHERE p.status = 'FAILED' AND p.ended_at > now() - interval '1 hour')))) <= now()
+                    WHEN l.message = :paused THEN f.resumed_at < now() - make_interval(secs => :resumed_s)
+                    ELSE l.flow_version <> f.version END
          ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED),
     begun AS (
         {_INSERT_PENDING}
-        SELECT gen_random_uuid(), flow_id, version, 'PENDING', owner, CAST('{{}}' AS jsonb), NULL, now(), false
+        SELECT gen_random_uuid(), flow_id, version, 'PENDING', owner, CAST('{{}}' AS jsonb), NULL, now(), false,
+               {_DEADLINES_OF.format(config="config")}
           FROM chosen
             ON CONFLICT DO NOTHING
         RETURNING execution_id)
@@ -243,8 +286,14 @@ class PostgresScheduleStore:
         self._engine = engine
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
 
-    def list_due(self, *, limit: int) -> Sequence[DueFlow]:
-        arguments = {"limit": limit, "oldest": _CHOSEN_SHARE * limit}
+    def list_due(self, *, limit: int, without: Collection[tuple[uuid.UUID, int]] = ()) -> Sequence[DueFlow]:
+        flow_ids, versions = [flow_id for flow_id, _version in without], [version for _flow_id, version in without]
+        arguments = {
+            "limit": limit,
+            "oldest": _CHOSEN_SHARE * limit,
+            "flow_ids": flow_ids,
+            "versions": versions,
+        }
         return [
             DueFlow(row.flow_id, row.version, row.next_fire_at, row.now, row.scheduling, row.paused_at, row.resumed_at)
             for row in self._do_one("list due flows", lambda c: c.execute(_LIST_DUE, arguments).all())
@@ -273,10 +322,14 @@ class PostgresScheduleStore:
 
     def begin_waiting(self, *, limit: int) -> int:
         def body(connection: Connection) -> int:
-            flow_ids = connection.execute(_LOCK_WAITING, {"limit": limit}).scalars().all()
+            room = {"overlaps_max": OVERLAPS_MAX}
+            asked = {"flow_ids": _list_waiting(connection, limit), **room}
+            # A window may have been put to a flow meanwhile.
+            locked = connection.execute(_LOCK_WAITING, asked).all() if asked["flow_ids"] else ()
+            flow_ids = [row.flow_id for row in locked if not _is_held_up(row)]
             if not flow_ids:
                 return 0
-            arguments = {"flow_ids": list(flow_ids), "most": _MISSING_MAX}
+            arguments = {"flow_ids": flow_ids, "most": _MISSING_MAX, **room}
             begun = connection.execute(_BEGIN_WAITING, arguments).rowcount
             notify(connection, Channel.CATALOGS, LAUNCHER)
             return begun
@@ -284,7 +337,14 @@ class PostgresScheduleStore:
         return self._do("begin slots that wait", body)
 
     def begin_continuous(self, *, limit: int) -> int:
-        arguments = {"most_s": RESTART_S_MAX, "first_s": RESTART_FIRST_S, "paused": PAUSED_MESSAGE, "limit": limit}
+        arguments = {
+            "most_s": RESTART_S_MAX,
+            "first_s": RESTART_FIRST_S,
+            "paused": PAUSED_MESSAGE,
+            "resumed_s": _RESUMED_S,
+            "counted": _COUNTED_MAX,
+            "limit": limit,
+        }
 
         def body(connection: Connection) -> int:
             return int(connection.execute(_BEGIN_CONTINUOUS, arguments).scalar_one())
@@ -354,6 +414,30 @@ class PostgresScheduleStore:
     def _do_one(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
         """One statement, which is its own transaction."""
         return transact(self._single, name, body, committed=committed)
+
+
+def _list_waiting(connection: Connection, limit: int) -> Sequence[uuid.UUID]:
+    """Flows of which a slot that waits can begin, however many others are held up."""
+    able: list[uuid.UUID] = []
+    after = uuid.UUID(int=0)
+    while len(able) < limit:
+        page = {"after": after, "limit": limit, "overlaps_max": OVERLAPS_MAX}
+        rows = connection.execute(_LIST_WAITING, page).all()
+        able += [row.flow_id for row in rows if not _is_held_up(row)]
+        if len(rows) < limit:
+            break
+        after = rows[-1].flow_id
+    return able[:limit]
+
+
+def _is_held_up(row: Row[Any]) -> bool:
+    """A maintenance window is open. A node that can't read the windows leaves the flow to those that can."""
+    if not row.has_windows:
+        return False
+    try:
+        return FlowConfig.model_validate_json(row.scheduling).find_window_end(row.now) is not None
+    except (ValueError, KeyError):
+        return True
 
 
 def _fire_arguments(fire: PlannedFire) -> dict[str, object]:

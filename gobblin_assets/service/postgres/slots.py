@@ -5,8 +5,10 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Row, text
 
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.schedules import Schedule
 from gobblin_assets.service.slots import FlowSlot, FlowSlotState, PlannedSlot, account_missed, find_due_at
@@ -92,13 +94,18 @@ def _account_due(connection: Connection, flow_id: uuid.UUID, before: Row[Any], r
     if first is None or first > before.now:
         return
     schedule = _read_schedule(before, flow_id)
+    slot = PlannedSlot(first, first, 1, FlowSlotState.SKIPPED, reason)
     if schedule is not None:
         slot = account_missed(schedule, first, before.now, reason)
-        connection.execute(_INSERT_SLOT, {"flow_id": flow_id, **slot_arguments(slot)})
+    connection.execute(_INSERT_SLOT, {"flow_id": flow_id, **slot_arguments(slot)})
 
 
 def _read_schedule(before: Row[Any], flow_id: uuid.UUID) -> Schedule | None:
-    return FlowConfig.model_validate_json(before.scheduling).parse_schedule(flow_id)
+    """None: the flow had none, or one that this machine can't read; it can be changed and deleted all the same."""
+    try:
+        return FlowConfig.model_validate_json(before.scheduling).parse_schedule(flow_id)
+    except (RejectedError, ValidationError):
+        return None
 
 
 def slot_arguments(slot: PlannedSlot) -> dict[str, object]:
