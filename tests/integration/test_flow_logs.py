@@ -3,7 +3,8 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import psycopg
 import pytest
@@ -12,10 +13,11 @@ from sqlalchemy import Engine, create_engine, event, text
 from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.job_ticket import LogId
-from gobblin_assets.service import orchestrator
+from gobblin_assets.service import launcher, orchestrator
 from gobblin_assets.service.executor_health import ExecutorHealths
 from gobblin_assets.service.flow_manager import FlowManager
-from gobblin_assets.service.job_plan import Explanation, JobNames
+from gobblin_assets.service.job_plan import Explanation, JobNames, PlannedJob
+from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.placement import JobPlacement
@@ -24,7 +26,7 @@ from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
-from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology
+from tests.support.flow_world import EXECUTOR, KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology
 
 WAIT_S_MAX = 20.0
 
@@ -234,9 +236,63 @@ def test_a_search_takes_a_log_that_is_away_for_what_it_was_and_a_plan_without_it
     with pytest.raises(RetryableError):
         flows.run(world.person, KEY)
     logs.is_away = False
-    flows.run(world.person, KEY)
+
+    def is_run() -> bool:
+        with suppress(RetryableError):
+            return flows.run(world.person, KEY).ended_at is None
+        return False
+
+    await_so(is_run)
     assert world.play() == 1
     logs.is_away = True
     flows.run(world.person, KEY)
     assert world.play() == 1
     assert compiler.found == [True, True]
+
+
+@dataclass
+class CompilerByName(LineCompiler):
+    """Flows go to the executor that their names begin with."""
+
+    def _plan(self, number: int, source: str, target: str, name: str, spec: FlowSpec) -> PlannedJob:
+        planned = super()._plan(number, source, target, name, spec)
+        return replace(planned, executor="edge" if spec.config.flow_name.startswith("edge") else EXECUTOR)
+
+
+def fire(world: FlowWorld, *names: str) -> None:
+    """Each flow has an execution that nobody has launched, the first the oldest one."""
+    for name in names:
+        world.flows.create(world.person, make_config(name=name, schedule="0 0 1 1 *"))
+        with world.engine.begin() as connection:
+            due = "UPDATE gobblin_service.flow SET next_fire_at = now(), due_at = now() WHERE flow_name = :name"
+            connection.execute(text(due), {"name": name})
+        assert world.scheduler.look() == 1
+
+
+def test_executions_for_a_log_that_is_away_hold_up_no_launch_of_others(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "EXECUTIONS_AT_ONCE_MAX", 2)
+    both = make_topology("shop", "lake")
+    edge = make_topology("shop", "lake", executors=("edge",), log="edge")
+    compiler = CompilerByName(replace(both, executors={**both.executors, **edge.executors}))
+    logs = EdgeLogs(world.engine)
+    flows = FlowManager(world.catalog, world.store, compiler, lambda: compiler.topology, logs)
+    launching = Launcher(world.schedules, world.store, flows.compiling, flows.writes)
+    fire(world, "edge1", "edge2", "edge3", "own1")
+    logs.is_away = True
+    assert launching.look() == 1
+    assert logs.asked.count("edge") == 1, "each of them waits for the log"
+    fire(world, "own2")
+    world.schedules.wake_pending()
+    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    assert first.flow.spec.key.name == "own2", "one that failed is tried before one that was not"
+
+
+def test_of_executions_that_wait_for_an_executor_the_oldest_stays_the_first(world: FlowWorld) -> None:
+    fire(world, "one", "two")
+    held = world.schedules.take_pending(limit=2, ahead_max=9, hold_s=9.0)
+    for pending in reversed(held):
+        world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
+    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    assert first.flow.spec.key.name == "one"

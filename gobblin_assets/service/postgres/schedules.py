@@ -183,13 +183,14 @@ _AHEAD: Final = f"""
 
 _COUNT_AHEAD = text(_AHEAD)
 
+# Those that were held come behind those that were not tried yet.
 _TAKE_PENDING = text(f"""
     WITH oldest AS MATERIALIZED (
         SELECT p.execution_id FROM gobblin_service.flow_execution p
          WHERE p.launch_at <= now()
            AND (p.waits_for = ''
                 OR p.waits_for NOT IN (SELECT executor FROM ({_AHEAD}) AS a WHERE a.ahead >= :ahead_max))
-         ORDER BY p.execution_id LIMIT :limit FOR UPDATE SKIP LOCKED)
+         ORDER BY p.launch_at, p.execution_id LIMIT :limit FOR UPDATE SKIP LOCKED)
     UPDATE gobblin_service.flow_execution e SET launch_at = now() + make_interval(secs => :hold_s)
       FROM oldest o WHERE e.execution_id = o.execution_id
     RETURNING e.execution_id
@@ -213,9 +214,11 @@ _IS_PENDING = text("""
      WHERE execution_id = :execution_id
 """)
 
+# Of those that wait for one executor, the oldest stays the first.
 _HOLD_PENDING = text("""
     UPDATE gobblin_service.flow_execution
-       SET launch_at = now() + make_interval(secs => :wait_s), message = :message, waits_for = :waits_for
+       SET launch_at = CASE WHEN :waits_for <> '' THEN started_at ELSE now() + make_interval(secs => :wait_s) END,
+           message = :message, waits_for = :waits_for
      WHERE execution_id = :execution_id AND launch_at IS NOT NULL AND cancel_asked_at IS NULL
 """)
 
