@@ -1,7 +1,7 @@
 """The health of executors, by their heartbeats.
 
 Whoever asks gets what the last look found, as old as it is: an executor that can't be heard for SILENT_AFTER_S is
-UNHEALTHY, whether it is dead or the way to it is down.
+UNHEALTHY, whether it is dead or the way to it is down. A way that hangs leaves the executors of others as they are.
 """
 
 import logging
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from gobblin_assets.errors import GobblinError, RejectedError
@@ -19,6 +20,10 @@ from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology import ExecutorSpec, Topology
+from gobblin_assets.service.way_calls import WayCalls
+
+LOOK_WAIT_S_MAX: Final = 2.0
+"""So long a look waits for all ways together."""
 
 _WAITING_PER_SLOT: Final = 2
 
@@ -91,6 +96,7 @@ class ExecutorHealths:
         self._logs = logs
         self._monotonic = monotonic
         self._away = AwayLogs(logs)
+        self._calls = WayCalls()
         self._lock = threading.Lock()
         self._heard: dict[str, _Heard] = {}
         self._told: frozenset[str] = frozenset()
@@ -102,21 +108,23 @@ class ExecutorHealths:
         executors: dict[str, list[ExecutorSpec]] = defaultdict(list)
         for spec in self._topology().executors.values():
             executors[spec.executor.way].append(spec.executor)
-        found: dict[str, _Heard] = {}
-        for way, some in executors.items():
-            if way in away:
-                continue
+        names = {each.name for some in executors.values() for each in some}
+        with self._lock:
+            self._heard = {name: heard for name, heard in self._heard.items() if name in names}
+        reads = {
+            way: self._calls.submit(way, partial(self._read, way, some))
+            for way, some in executors.items()
+            if way not in away
+        }
+        until_s = self._monotonic() + LOOK_WAIT_S_MAX
+        for way, read in reads.items():
             try:
-                found.update(self._read(way, some))
+                self._tell_refused(self._calls.wait_for(way, read, max(0.0, until_s - self._monotonic())))
             except RejectedError as error:
                 self._tell(way, error)
             except GobblinError as error:
                 self._tell(way, error)
                 self._away.add(way)
-        names = {each.name for some in executors.values() for each in some}
-        with self._lock:
-            self._heard = {name: each for name, each in {**self._heard, **found}.items() if name in names}
-        self._tell_refused(found)
 
     def get(self, executor: str) -> ExecutorHealth:
         """Of an executor that is not in the topology: UNKNOWN."""
@@ -127,13 +135,17 @@ class ExecutorHealths:
         return judge_health(executor, heard.beats, heard.log_id, self._monotonic() - heard.read_at_s)
 
     def _read(self, way: str, executors: Iterable[ExecutorSpec]) -> Mapping[str, _Heard]:
+        """What was heard over the way. It counts from now on, whatever becomes of others."""
         beats: dict[str, list[HeardHeartbeat]] = defaultdict(list)
         read_at_s = self._monotonic()
         for each in self._logs.get_store(way).list_heartbeats():
             beats[each.beat.executor].append(each)
         log_id = self._logs.get_log_id(way) if beats else None
         names = [each.name for each in executors]
-        return {name: _Heard(tuple(beats[name]), log_id, read_at_s) for name in names if name in beats}
+        found = {name: _Heard(tuple(beats[name]), log_id, read_at_s) for name in names if name in beats}
+        with self._lock:
+            self._heard |= found
+        return found
 
     def _tell(self, way: str, error: GobblinError) -> None:
         if (said := f"heartbeats of the way {way!r} are not heard: {error}") not in self._told:

@@ -27,8 +27,9 @@ from gobblin_assets.service.execution_store import (
     UnsentTicket,
 )
 from gobblin_assets.service.placement import LOST, JobPlacement, describe_lost
-from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
+from gobblin_assets.service.spec_executors.wired_executor import WiredJobs
 from gobblin_assets.service.ticket_logs import TicketLogs
+from gobblin_assets.service.way_calls import WayCalls
 
 TICKETS_AT_ONCE_MAX: Final = 200
 """Of one page. A look goes on behind it while something on the page is held up; else the next look takes the rest."""

@@ -12,9 +12,10 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
+from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import LogId
-from gobblin_assets.service import launcher, orchestrator
-from gobblin_assets.service.executor_health import ExecutorHealths
+from gobblin_assets.service import executor_health, launcher, orchestrator
+from gobblin_assets.service.executor_health import ExecutorHealths, HealthState
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, JobNames, PlannedJob
 from gobblin_assets.service.launcher import Launcher
@@ -22,10 +23,10 @@ from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
-from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.logs import LogWire, PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.service.topology import Topology
 from tests.support.flow_world import EXECUTOR, KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology
 
 WAIT_S_MAX = 20.0
@@ -48,9 +49,9 @@ class EdgeLogs:
         self.answers = threading.Event()
         self.answers.set()
         self.asked: list[str] = []
-        self._store = PostgresTicketStore(engine)
+        self._store = LogWire(engine)
 
-    def get_store(self, log: str) -> PostgresTicketStore:
+    def get_store(self, log: str) -> LogWire:
         self.asked.append(log)
         if log == "edge":
             assert self.answers.wait(WAIT_S_MAX)
@@ -259,6 +260,13 @@ class CompilerByName(LineCompiler):
         return replace(planned, executor="edge" if spec.config.flow_name.startswith("edge") else EXECUTOR)
 
 
+def make_both() -> Topology:
+    """An executor of the log "edge", and behind it one of the service's own."""
+    here = make_topology("shop", "lake")
+    edge = make_topology("shop", "lake", executors=("edge",), log="edge")
+    return replace(here, executors={**edge.executors, **here.executors})
+
+
 def fire(world: FlowWorld, *names: str) -> None:
     """Each flow has an execution that nobody has launched, the first the oldest one."""
     for name in names:
@@ -273,9 +281,7 @@ def test_executions_for_a_log_that_is_away_hold_up_no_launch_of_others(
     world: FlowWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "EXECUTIONS_AT_ONCE_MAX", 2)
-    both = make_topology("shop", "lake")
-    edge = make_topology("shop", "lake", executors=("edge",), log="edge")
-    compiler = CompilerByName(replace(both, executors={**both.executors, **edge.executors}))
+    compiler = CompilerByName(make_both())
     logs = EdgeLogs(world.engine)
     flows = FlowManager(world.catalog, world.store, compiler, lambda: compiler.topology, logs)
     launching = Launcher(world.schedules, world.store, flows.compiling, flows.writes)
@@ -296,3 +302,22 @@ def test_of_executions_that_wait_for_an_executor_the_oldest_stays_the_first(worl
         world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
     [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
     assert first.flow.spec.key.name == "one"
+
+
+def test_a_log_that_hangs_keeps_nobody_from_hearing_the_executors_of_others(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_health, "LOOK_WAIT_S_MAX", 1.0)
+    topology, logs = make_both(), EdgeLogs(world.engine)
+    healths = ExecutorHealths(lambda: topology, logs)
+    world.beat()
+    logs.answers.clear()
+    for _number in range(2):
+        healths.look()
+        assert healths.get(EXECUTOR).state is HealthState.HEALTHY
+    world.beat(phase=ExecutorPhase.DRAINING)
+    healths.look()
+    assert healths.get(EXECUTOR).state is HealthState.DRAINING
+    world.beat("edge")
+    logs.answers.set()
+    await_so(lambda: healths.get("edge").state is HealthState.HEALTHY)
