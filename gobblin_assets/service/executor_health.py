@@ -8,11 +8,11 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhase, HeardHeartbeat
@@ -49,6 +49,8 @@ class ExecutorHealth:
 
     ``capabilities``, ``connections``, ``file_systems``: what each process has, since any of them may get a ticket;
     None: one of them does not say. Of an executor that is silent: what the latest one had.
+
+    ``is_read``: whether this process has asked for its heartbeats. Before, it may be silent, and gets no tickets.
     """
 
     executor: str
@@ -65,12 +67,13 @@ class ExecutorHealth:
     capabilities: frozenset[str] | None = None
     connections: frozenset[str] | None = None
     file_systems: frozenset[str] | None = None
+    is_read: bool = True
 
     @property
     def inbox_max(self) -> int | None:
         """So many tickets may wait at it: those that it begins next. None: nobody knows, and there is no bound."""
         if self.state is HealthState.UNKNOWN:
-            return None
+            return None if self.is_read else 0
         return self.slots * max(_WAITING_PER_SLOT, self.pack_max) if self.state is HealthState.HEALTHY else 0
 
 
@@ -99,6 +102,9 @@ class ExecutorHealths:
         self._calls = WayCalls()
         self._lock = threading.Lock()
         self._heard: dict[str, _Heard] = {}
+        # By executor: the way that its heartbeats were read over, and since when they are waited for.
+        self._read_over: dict[str, str] = {}
+        self._awaited_since_s: dict[str, float] = {}
         self._told: frozenset[str] = frozenset()
 
     def look(self) -> None:
@@ -110,7 +116,9 @@ class ExecutorHealths:
             executors[spec.executor.way].append(spec.executor)
         names = {each.name for some in executors.values() for each in some}
         with self._lock:
-            self._heard = {name: heard for name, heard in self._heard.items() if name in names}
+            self._heard = _keep(self._heard, names)
+            self._read_over = _keep(self._read_over, names)
+            self._awaited_since_s = _keep(self._awaited_since_s, names)
         reads = {
             way: self._calls.submit(way, partial(self._read, way, some))
             for way, some in executors.items()
@@ -128,11 +136,21 @@ class ExecutorHealths:
 
     def get(self, executor: str) -> ExecutorHealth:
         """Of an executor that is not in the topology: UNKNOWN."""
+        spec = self._topology().executors.get(executor)
         with self._lock:
             heard = self._heard.get(executor)
+            is_read = heard is not None or spec is None or self._is_read(spec.executor)
         if heard is None:
-            return ExecutorHealth(executor, HealthState.UNKNOWN, reason=_NEVER_HEARD)
+            reason = _NEVER_HEARD if is_read else "its heartbeats were not read yet"
+            return ExecutorHealth(executor, HealthState.UNKNOWN, reason=reason, is_read=is_read)
         return judge_health(executor, heard.beats, heard.log_id, self._monotonic() - heard.read_at_s)
+
+    def _is_read(self, executor: ExecutorSpec) -> bool:
+        """Heartbeats that can't be read for so long that their executor would be silent are waited for no longer."""
+        if self._read_over.get(executor.name) == executor.way:
+            return True
+        now_s = self._monotonic()
+        return now_s - self._awaited_since_s.setdefault(executor.name, now_s) >= SILENT_AFTER_S
 
     def _read(self, way: str, executors: Iterable[ExecutorSpec]) -> Mapping[str, _Heard]:
         """What was heard over the way. It counts from now on, whatever becomes of others."""
@@ -145,6 +163,7 @@ class ExecutorHealths:
         found = {name: _Heard(tuple(beats[name]), log_id, read_at_s) for name in names if name in beats}
         with self._lock:
             self._heard |= found
+            self._read_over |= dict.fromkeys(names, way)
         return found
 
     def _tell(self, way: str, error: GobblinError) -> None:
@@ -163,6 +182,13 @@ class ExecutorHealths:
                     if said not in self._told:
                         self._told |= {said}
                         _log.warning("%s", said)
+
+
+_V = TypeVar("_V")
+
+
+def _keep(of_all: Mapping[str, _V], names: Collection[str]) -> dict[str, _V]:
+    return {name: each for name, each in of_all.items() if name in names}
 
 
 _NEVER_HEARD: Final = "it was never heard"

@@ -98,8 +98,11 @@ class Orchestrator:
     def _may_send(self, unsent: UnsentTicket) -> bool:
         if unsent.executor in self._full and not unsent.is_begun:
             return False
-        waiting_max = self._placement.find_health(unsent.executor).inbox_max
-        turn = self._executions.begin_send(unsent.job, unsent.ticket_id, waiting_max=waiting_max)
+        health = self._placement.find_health(unsent.executor)
+        if not health.is_read and not unsent.is_begun:
+            self._full.add(unsent.executor)
+            return False
+        turn = self._executions.begin_send(unsent.job, unsent.ticket_id, waiting_max=health.inbox_max)
         if turn is SendTurn.FULL:
             self._full.add(unsent.executor)
             self._executions.note_full(unsent.executor, f"it waits for a slot of {unsent.executor}")

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
-from gobblin_assets.model.executor_heartbeat import ExecutorPhase
+from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhase
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service import executor_health, launcher, orchestrator
 from gobblin_assets.service.executor_health import ExecutorHealths, HealthState
@@ -83,6 +83,7 @@ def edge_world(world: FlowWorld) -> EdgeWorld:
     edge = FlowWorld(world.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
     edge.flows = FlowManager(edge.catalog, edge.store, edge.compiler, lambda: edge.compiler.topology, logs)
     healths = ExecutorHealths(lambda: world.compiler.topology, logs)
+    healths.look()
     placement = JobPlacement(lambda: world.compiler.topology, healths.get)
     orchestrator = Orchestrator(world.executions, logs, placement)
     return EdgeWorld(world, edge, logs, orchestrator, Monitor(world.executions, logs))
@@ -321,3 +322,34 @@ def test_a_log_that_hangs_keeps_nobody_from_hearing_the_executors_of_others(
     world.beat("edge")
     logs.answers.set()
     await_so(lambda: healths.get("edge").state is HealthState.HEALTHY)
+
+
+def test_a_node_that_has_just_begun_sends_nothing_before_it_has_asked_for_heartbeats(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config(name="begun"))
+    world.orchestrator.look()
+    logs, now_s = EdgeLogs(world.engine), [0.0]
+    healths = ExecutorHealths(lambda: world.compiler.topology, logs, lambda: now_s[0])
+    placement = JobPlacement(lambda: world.compiler.topology, healths.get)
+    sender = Orchestrator(world.executions, logs, placement)
+    with world.engine.begin() as connection:
+        # As left by a node that died before it marked its ticket as sent.
+        unmarked = "UPDATE gobblin_service.job_execution SET status = 'COMPILED', sent_at = NULL, send_at = NULL"
+        connection.execute(text(unmarked))
+    world.flows.create(world.person, make_config(name="new"))
+    assert (healths.get(EXECUTOR).is_read, healths.get(EXECUTOR).inbox_max) == (False, 0)
+    assert sender.look() == 1, "what was begun is sent again"
+    assert sender.look() == 0
+    healths.look()
+    assert (healths.get(EXECUTOR).is_read, healths.get(EXECUTOR).inbox_max) == (True, None)
+    assert sender.look() == 1
+
+
+def test_an_executor_whose_heartbeats_can_t_be_read_is_not_waited_for_for_ever(world: FlowWorld) -> None:
+    topology, logs, now_s = make_both(), EdgeLogs(world.engine), [0.0]
+    healths = ExecutorHealths(lambda: topology, logs, lambda: now_s[0])
+    logs.is_away = True
+    healths.look()
+    assert not healths.get("edge").is_read
+    assert healths.get(EXECUTOR).is_read
+    now_s[0] = SILENT_AFTER_S
+    assert healths.get("edge").inbox_max is None
