@@ -158,8 +158,8 @@ class ExecutionStore(Protocol):
         """Another executor gets the ticket. False: it may be in a log already, or the job has gone on."""
         ...
 
-    def list_sent(self, executors: Collection[str]) -> Sequence[SentJob]:
-        """Of these executors; none whose end was asked for."""
+    def list_sent(self, *, well: Collection[str]) -> Sequence[SentJob]:
+        """Of all executors but these; none whose end was asked for."""
         ...
 
     def begin_move(self, job: JobOfExecution, ticket_id: TicketId) -> bool:

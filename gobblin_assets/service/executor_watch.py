@@ -44,7 +44,8 @@ class SentJobWatch:
         self._executions.end_late(limit=LATE_AT_ONCE_MAX)
         self._tell_untaken()
         telling: set[str] = set()
-        moved = sum(self._move(sent, telling) for sent in self._executions.list_sent(self._placement.list_lost()))
+        lost = self._executions.list_sent(well=self._placement.list_well())
+        moved = sum(self._move(sent, telling) for sent in lost)
         self._told = frozenset(telling)
         return moved
 

@@ -238,6 +238,24 @@ def test_without_another_executor_a_job_says_what_it_waits_for(
     assert (read(world).status, read(world).jobs[1].message) == (ExecutionStatus.COMPLETE, "")
 
 
+def test_jobs_of_an_executor_that_has_left_the_topology_go_to_another_one(world: FlowWorld) -> None:
+    create(world, "lake", "mirror")
+    world.beat()
+    world.beat(OTHER_EXECUTOR)
+    world.orchestrator.look()
+    world.compiler.on_topology(make_topology("shop", "lake", "mirror", executors=()))
+    assert world.watch.look() == 0
+    assert read(world).jobs[0].message.startswith(f"the executor {EXECUTOR} has left the topology, and no other one")
+    world.compiler.on_topology(make_topology("shop", "lake", "mirror", executors=(OTHER_EXECUTOR,)))
+    world.beat()
+    assert world.watch.look() == 1
+    read(world)
+    for status in ("COMPLETE", "COMPLETE"):
+        world.executor.run(take(world, OTHER_EXECUTOR)[0])
+        assert list_jobs(world)[0] == status
+    assert read(world).status is ExecutionStatus.COMPLETE
+
+
 def test_no_more_tickets_wait_at_an_executor_than_it_begins_soon(world: FlowWorld) -> None:
     world.beat(slots=1)
     for number in range(4):

@@ -162,8 +162,8 @@ _LIST_SENT: Final = f"""
      WHERE j.ended_at IS NULL AND j.send_begun_at IS NOT NULL AND e.cancel_asked_at IS NULL
 """
 
-_LIST_SENT_TO = text(f"""
-    {_LIST_SENT} AND j.{_SENT} AND j.executor = ANY (CAST(:executors AS text[]))
+_LIST_SENT_ELSEWHERE = text(f"""
+    {_LIST_SENT} AND j.{_SENT} AND j.executor <> ALL (CAST(:well AS text[]))
      ORDER BY j.execution_id, j.number
 """)
 
@@ -335,10 +335,10 @@ class PostgresExecutionStore:
         arguments = {**_ticket_arguments(job, ticket_id), "executor": executor, "log": log}
         return self._do("give a ticket to another executor", lambda c: c.execute(_ASSIGN, arguments).rowcount == 1)
 
-    def list_sent(self, executors: Collection[str]) -> Sequence[SentJob]:
-        asked = {"executors": list(executors)}
+    def list_sent(self, *, well: Collection[str]) -> Sequence[SentJob]:
+        asked = {"well": list(well)}
         return [
-            _sent_job_of(row) for row in self._do("list sent jobs", lambda c: c.execute(_LIST_SENT_TO, asked).all())
+            _sent_job_of(row) for row in self._do("list sent jobs", lambda c: c.execute(_LIST_SENT_ELSEWHERE, asked).all())
         ]
 
     def begin_move(self, job: JobOfExecution, ticket_id: TicketId) -> bool:
