@@ -139,9 +139,12 @@ class ExecutionStore(Protocol):
         """
         ...
 
-    def begin_send(self, job: JobOfExecution, ticket_id: TicketId, *, waiting_max: int | None = None) -> SendTurn:
+    def begin_send(
+        self, job: JobOfExecution, ticket_id: TicketId, *, executor: str, log: str, waiting_max: int | None = None
+    ) -> SendTurn:
         """From here on the ticket may be in the log, and no other node sends it for a while, which grows.
 
+        ``executor`` and ``log``: where it is to be sent. If another node has given it to another executor, it is OVER.
         ``waiting_max``: so many tickets that were sent to the executor may wait there; None: there is no bound.
         """
         ...

@@ -102,7 +102,13 @@ class Orchestrator:
         if not health.is_read and not unsent.is_begun:
             self._full.add(unsent.executor)
             return False
-        turn = self._executions.begin_send(unsent.job, unsent.ticket_id, waiting_max=health.inbox_max)
+        turn = self._executions.begin_send(
+            unsent.job,
+            unsent.ticket_id,
+            executor=unsent.executor,
+            log=unsent.log,
+            waiting_max=health.inbox_max,
+        )
         if turn is SendTurn.FULL:
             self._full.add(unsent.executor)
             self._executions.note_full(unsent.executor, f"it waits for a slot of {unsent.executor}")

@@ -120,11 +120,13 @@ _LOCK_FREE = text("""
     SELECT FROM gobblin_service.flow_execution WHERE execution_id = :execution_id FOR UPDATE SKIP LOCKED
 """)
 
+# Behind the lock nobody gives it to another executor.
 _TO_SEND = text(f"""
-    SELECT executor, send_begun_at IS NOT NULL AS is_begun, ticket ->> 'shape' = 'worker' AND attempt > 1 AS replaces
+    SELECT send_begun_at IS NOT NULL AS is_begun, ticket ->> 'shape' = 'worker' AND attempt > 1 AS replaces
       FROM gobblin_service.job_execution
      WHERE execution_id = :execution_id AND number = :number AND ticket_id = :ticket_id AND {IS_UNSENT}
-       AND (send_at IS NULL OR send_at <= clock_timestamp())
+       AND executor = :executor AND log = :log AND (send_at IS NULL OR send_at <= clock_timestamp())
+       FOR UPDATE
 """)
 
 _LOCK_INBOX = text("SELECT pg_advisory_xact_lock(hashtextextended('gobblin_service.inbox ' || :executor, 0))")
@@ -306,17 +308,21 @@ class PostgresExecutionStore:
                 self.fail(job, TicketId(row.ticket_id), str(error))
         return found
 
-    def begin_send(self, job: JobOfExecution, ticket_id: TicketId, *, waiting_max: int | None = None) -> SendTurn:
+    def begin_send(
+        self, job: JobOfExecution, ticket_id: TicketId, *, executor: str, log: str, waiting_max: int | None = None
+    ) -> SendTurn:
+        where = {**_ticket_arguments(job, ticket_id), "executor": executor, "log": log}
+
         def body(connection: Connection) -> SendTurn:
             if connection.execute(_LOCK_FREE, {"execution_id": job.execution_id}).one_or_none() is None:
                 return SendTurn.OVER
-            unsent = connection.execute(_TO_SEND, _ticket_arguments(job, ticket_id)).one_or_none()
+            unsent = connection.execute(_TO_SEND, where).one_or_none()
             if unsent is None:
                 return SendTurn.OVER
             if waiting_max is not None and not unsent.is_begun and not unsent.replaces:
                 # By one node at a time: what each of them counts is what all of them have sent.
-                connection.execute(_LOCK_INBOX, {"executor": unsent.executor})
-                waiting = connection.execute(_COUNT_WAITING, {"executor": unsent.executor}).scalar_one()
+                connection.execute(_LOCK_INBOX, {"executor": executor})
+                waiting = connection.execute(_COUNT_WAITING, {"executor": executor}).scalar_one()
                 if waiting >= waiting_max:
                     return SendTurn.FULL
             pauses = {"pause_s": _SEND_PAUSE_S, "pause_s_max": _SEND_PAUSE_S_MAX}
@@ -338,7 +344,8 @@ class PostgresExecutionStore:
     def list_sent(self, *, well: Collection[str]) -> Sequence[SentJob]:
         asked = {"well": list(well)}
         return [
-            _sent_job_of(row) for row in self._do("list sent jobs", lambda c: c.execute(_LIST_SENT_ELSEWHERE, asked).all())
+            _sent_job_of(row)
+            for row in self._do("list sent jobs", lambda c: c.execute(_LIST_SENT_ELSEWHERE, asked).all())
         ]
 
     def begin_move(self, job: JobOfExecution, ticket_id: TicketId) -> bool:
