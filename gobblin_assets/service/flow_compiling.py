@@ -108,6 +108,7 @@ class FlowCompiling:
         """The jobs of a version of a flow that was launched before. What a launch would refuse is refused here."""
         if compiled.plan is None or not compiled.stored_jobs:
             return ()
+        self.check_workers(compiled.flow_id, compiled.plan)
         return plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, self._read_log_ids(compiled))
 
     def check_workers(self, flow_id: uuid.UUID, plan: FlowPlan) -> None:
