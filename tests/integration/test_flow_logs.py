@@ -16,6 +16,7 @@ from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhas
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service import executor_health, launcher, orchestrator
 from gobblin_assets.service.executor_health import ExecutorHealths, HealthState
+from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.job_plan import Explanation, JobNames, PlannedJob
 from gobblin_assets.service.launcher import Launcher
@@ -27,7 +28,16 @@ from gobblin_assets.service.postgres.logs import LogWire, PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.service.topology import Topology
-from tests.support.flow_world import EXECUTOR, KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology
+from tests.support.flow_world import (
+    EXECUTOR,
+    KEY,
+    OTHER_EXECUTOR,
+    FlowWorld,
+    LineCompiler,
+    list_verbs,
+    make_config,
+    make_topology,
+)
 
 WAIT_S_MAX = 20.0
 
@@ -322,6 +332,31 @@ def test_a_log_that_hangs_keeps_nobody_from_hearing_the_executors_of_others(
     world.beat("edge")
     logs.answers.set()
     await_so(lambda: healths.get("edge").state is HealthState.HEALTHY)
+
+
+def test_jobs_that_can_t_be_withdrawn_over_a_way_that_is_away_do_not_each_wait_for_it(edge_world: EdgeWorld) -> None:
+    here, names = edge_world.here, ["edge1", "edge2", "edge3"]
+    here.compiler.on_topology(make_topology("shop", "lake", executors=(EXECUTOR, OTHER_EXECUTOR)))
+    for name in names:
+        edge_world.edge.flows.create(edge_world.edge.person, make_config(name=name))
+    assert edge_world.orchestrator.look() == 3
+    here.beat(OTHER_EXECUTOR)
+    here.beat(phase=ExecutorPhase.ENDED)
+    watch = SentJobWatch(
+        here.executions, edge_world.logs, JobPlacement(lambda: here.compiler.topology, here.healths.get)
+    )
+    edge_world.logs.is_away = True
+    edge_world.logs.asked.clear()
+    assert watch.look() == 0
+    assert edge_world.logs.asked == ["edge"]
+    edge_world.logs.is_away = False
+    withdrawn: list[int] = []
+
+    def is_withdrawn() -> bool:
+        withdrawn.append(watch.look())
+        return sum(withdrawn) == 3
+
+    await_so(is_withdrawn)
 
 
 def test_a_node_that_has_just_begun_sends_nothing_before_it_has_asked_for_heartbeats(world: FlowWorld) -> None:
