@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import psycopg
 import pytest
@@ -313,6 +314,17 @@ def test_of_executions_that_wait_for_an_executor_the_oldest_stays_the_first(worl
         world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
     [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
     assert first.flow.spec.key.name == "one"
+
+
+def test_a_change_of_the_topology_lets_what_waits_for_an_executor_be_tried_again(world: FlowWorld) -> None:
+    take = partial(world.schedules.take_pending, limit=9, ahead_max=1, hold_s=9.0)
+    world.flows.create(world.person, make_config(name="busy"))
+    fire(world, "one")
+    [pending] = take()
+    world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
+    assert not take()
+    world.schedules.wake_pending()
+    assert len(take()) == 1
 
 
 def test_a_log_that_hangs_keeps_nobody_from_hearing_the_executors_of_others(

@@ -230,7 +230,8 @@ _END_PENDING = text("""
 """)
 
 _WAKE_PENDING = text("""
-    UPDATE gobblin_service.flow_execution SET launch_at = now() WHERE launch_at > now()
+    UPDATE gobblin_service.flow_execution SET launch_at = now(), waits_for = ''
+     WHERE launch_at > now() OR waits_for <> '' AND launch_at IS NOT NULL
 """)
 
 _FORGET_SLOTS = text("""
