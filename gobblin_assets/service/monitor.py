@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gobblin_assets import failpoints
-from gobblin_assets.errors import GobblinError
+from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.service.away_logs import AwayLogs
@@ -29,6 +29,8 @@ class Monitor:
         self._logs = logs
         self._away = AwayLogs(logs)
         self._told: frozenset[str] = frozenset()
+        # Tickets whose reports this process can't take.
+        self._faulty: set[TicketId] = set()
 
     def look(self) -> int:
         """Read what is new; returns how many jobs went on. A log that is away holds up its own jobs only."""
@@ -73,10 +75,22 @@ class Monitor:
         moved = 0
         for ticket_id, reports in self._list_reports(log, jobs):
             watched = by_ticket[ticket_id]
-            now = fold_reports(watched.progress, reports)
-            failpoints.reach(Failpoint.REPORTS_READ)
-            moved += self._executions.store_progress(watched, now)
+            try:
+                now = fold_reports(watched.progress, reports)
+                failpoints.reach(Failpoint.REPORTS_READ)
+                moved += self._executions.store_progress(watched, now)
+            except (RetryableError, OutcomeUnknownError):
+                raise
+            except Exception as error:  # noqa: BLE001  one job's fault is not that of all others
+                self._tell_fault(watched, error)
         return moved
+
+    def _tell_fault(self, watched: WatchedJob, error: Exception) -> None:
+        if watched.ticket_id not in self._faulty:
+            self._faulty.add(watched.ticket_id)
+            said = "reports of job %d of the execution %d are not taken: %s"
+            job = watched.job
+            _log.warning(said, job.number, job.execution_id, error, exc_info=not isinstance(error, GobblinError))
 
     def _list_reports(self, log: str, jobs: Sequence[WatchedJob]) -> Iterator[tuple[TicketId, list[TicketReport]]]:
         """All new reports, by ticket."""

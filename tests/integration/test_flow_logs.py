@@ -29,6 +29,7 @@ from gobblin_assets.service.postgres.logs import LogWire, PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.service.topology import Topology
+from gobblin_assets.state.tickets import AttemptEnd
 from tests.support.flow_world import (
     EXECUTOR,
     KEY,
@@ -325,6 +326,49 @@ def test_a_change_of_the_topology_lets_what_waits_for_an_executor_be_tried_again
     assert not take()
     world.schedules.wake_pending()
     assert len(take()) == 1
+
+
+def spoil(world: FlowWorld, name: str) -> None:
+    """The flow's config is one that this release can't read."""
+    query = """
+        UPDATE gobblin_service.flow_version SET config = config || '{"retries": "s3cret"}'
+         WHERE flow_id = (SELECT flow_id FROM gobblin_service.flow WHERE flow_name = :name)
+    """
+    with world.engine.begin() as connection:
+        connection.execute(text(query), {"name": name})
+
+
+def test_an_execution_of_a_flow_that_can_t_be_read_holds_up_no_launch_and_is_told_once(
+    world: FlowWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    fire(world, "broken", "good")
+    spoil(world, "broken")
+    assert world.launcher.look() == 1
+    world.launcher.wake()
+    assert world.launcher.look() == 0
+    assert [each.levelname for each in caplog.records if "is not launched here" in each.getMessage()] == ["WARNING"]
+    assert "s3cret" not in caplog.text
+
+
+def test_reports_of_a_flow_that_can_t_be_read_hold_up_no_other(
+    world: FlowWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("complete", "failed", "good")
+    for name in names:
+        world.flows.create(world.person, make_config(name=name))
+    world.orchestrator.look()
+    for end in (AttemptEnd.COMPLETE, AttemptEnd.FAILED, AttemptEnd.FAILED):
+        claimed = world.executor.claim()
+        assert claimed is not None
+        world.executor.run(claimed[0], end=end)
+    for name in names[:2]:
+        spoil(world, name)
+    for _number in range(2):
+        world.monitor.look()
+    found = [world.flows.get_status(KEY._replace(name=name)).status for name in names]
+    # What has failed is left to whoever can read what follows.
+    assert found == [ExecutionStatus.COMPLETE, ExecutionStatus.ORCHESTRATED, ExecutionStatus.FAILED]
+    assert sum("are not taken" in each.getMessage() for each in caplog.records) == 1
 
 
 def test_a_log_that_hangs_keeps_nobody_from_hearing_the_executors_of_others(

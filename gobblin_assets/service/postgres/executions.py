@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.db.statement_texts import to_jsonb
@@ -50,6 +51,7 @@ from gobblin_assets.service.postgres.execution_moves import (
 )
 from gobblin_assets.service.postgres.execution_statuses import PROGRESS_COLUMNS, progress_of
 from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
+from gobblin_assets.spec.spec_errors import refuse
 
 T = TypeVar("T")
 
@@ -480,9 +482,14 @@ class PostgresExecutionStore:
 def _follow(
     connection: Connection, execution: Row[Any], job: JobOfExecution, before: ExecutionStatus, ended: JobProgress
 ) -> None:
-    """Give a job whose ticket has ended the next one, where one follows."""
+    """Give a job whose ticket has ended the next one, where one follows. RejectedError: the config can't be read."""
+    if ended.status is ExecutionStatus.COMPLETE:
+        return
     policy = connection.execute(_POLICY, job_arguments(job)).one()
-    config = FlowConfig.model_validate_json(policy.config)
+    try:
+        config = FlowConfig.model_validate_json(policy.config)
+    except ValidationError as error:
+        raise refuse(error, FlowConfig) from None
     following = decide_next(
         ended,
         failures=policy.failures,

@@ -7,14 +7,16 @@ whether the row came to be. Times are compared with ``now()``, which an index ca
 
 import datetime as dt
 import json
+import logging
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import selection_from_json
 from gobblin_assets.service.flow_config import FlowConfig
@@ -28,6 +30,8 @@ from gobblin_assets.service.slots import WAS_OPEN, DueFlow, PlannedFire
 from gobblin_assets.service.statuses import ExecutionStatus
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 OVERLAPS_MAX: Final = 20
 """So many executions of a flow may be open, if they may overlap at all."""
@@ -246,6 +250,7 @@ class PostgresScheduleStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._unreadable: set[int] = set()
 
     def list_due(self, *, limit: int) -> Sequence[DueFlow]:
         arguments = {"limit": limit, "oldest": _CHOSEN_SHARE * limit}
@@ -306,8 +311,12 @@ class PostgresScheduleStore:
             return ()
         wanted = {"execution_ids": list(taken)}
         rows = self._do_one("list pending executions", lambda c: c.execute(_LIST_PENDING, wanted).all())
-        return [
-            PendingExecution(
+        return [pending for row in rows if (pending := self._read_pending(row)) is not None]
+
+    def _read_pending(self, row: Row[Any]) -> PendingExecution | None:
+        """None: this process can't read it, and it is left to those that can. It is told once."""
+        try:
+            return PendingExecution(
                 execution_id=row.execution_id,
                 flow=flow_of(row),
                 selection=selection_from_json(row.selection),
@@ -315,8 +324,15 @@ class PostgresScheduleStore:
                 message=row.message,
                 is_asked_to_end=row.is_asked_to_end or row.deleted_at is not None,
             )
-            for row in rows
-        ]
+        except (ValueError, RejectedError):
+            # What was found is not told: a config may hold what is secret.
+            if row.execution_id not in self._unreadable:
+                self._unreadable.add(row.execution_id)
+                said = (
+                    "the execution %d is not launched here: its flow %s is of another release, or was changed by hand"
+                )
+                _log.warning(said, row.execution_id, row.flow_id)
+            return None
 
     def count_ahead(self) -> dict[str, int]:
         rows = self._do_one("count what executors have not begun", lambda c: c.execute(_COUNT_AHEAD).all())
