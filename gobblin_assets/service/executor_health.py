@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, TypeVar
 
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhase, HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.away_logs import AwayLogs
@@ -130,7 +130,7 @@ class ExecutorHealths:
                 self._tell_refused(self._calls.wait_for(way, read, max(0.0, until_s - self._monotonic())))
             except RejectedError as error:
                 self._tell(way, error)
-            except GobblinError as error:
+            except Exception as error:  # noqa: BLE001  what a driver says of one log is not the fault of others
                 self._tell(way, error)
                 self._away.add(way)
 
@@ -166,7 +166,7 @@ class ExecutorHealths:
             self._read_over |= dict.fromkeys(names, way)
         return found
 
-    def _tell(self, way: str, error: GobblinError) -> None:
+    def _tell(self, way: str, error: Exception) -> None:
         if (said := f"heartbeats of the way {way!r} are not heard: {error}") not in self._told:
             self._told |= {said}
             _log.warning("%s", said)

@@ -45,7 +45,7 @@ class Monitor:
             try:
                 for first in range(0, len(jobs), TICKETS_AT_ONCE_MAX):
                     moved += self._read(log, jobs[first : first + TICKETS_AT_ONCE_MAX])
-            except GobblinError as error:
+            except Exception as error:  # noqa: BLE001  what a driver says of one log is not the fault of others
                 if log not in self._told:
                     _log.warning("reports of the log %r wait: %s", log, error)
                 self._away.add(log)
@@ -63,7 +63,7 @@ class Monitor:
         for log, deletions in by_log.items():
             try:
                 ends = self._logs.get_store(log).find_ends([sent.ticket_id for sent in deletions])
-            except GobblinError:
+            except Exception:  # noqa: BLE001  the same, and its reports tell it
                 self._away.add(log)
                 continue
             for sent in deletions:

@@ -147,7 +147,7 @@ class Orchestrator:
         except ConflictError as error:
             self._executions.fail(unsent.job, unsent.ticket_id, str(error))
             return False
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  what a driver refuses of one log is not the fault of others
             self._note_waiting(unsent, error)
             return False
         return True
@@ -167,13 +167,15 @@ class Orchestrator:
             if self._calls.wait_for(unsent.log, executor.delete_job(sent)) is not None:
                 return False
             self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  the same
             self._note_waiting(unsent, error)
             return False
         return True
 
-    def _note_waiting(self, unsent: UnsentTicket | UnsentCancel, error: GobblinError) -> None:
+    def _note_waiting(self, unsent: UnsentTicket | UnsentCancel, error: Exception) -> None:
+        # What is wrong with the ticket itself is a ConflictError.
         is_away = isinstance(error, (RetryableError, OutcomeUnknownError, RejectedError))
+        is_away = is_away or not isinstance(error, GobblinError)
         if is_away:
             self._away.add(unsent.log)
         level = logging.INFO if isinstance(error, RetryableError) and error.passes else logging.WARNING

@@ -10,6 +10,7 @@ from functools import partial
 import psycopg
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import ProgrammingError
 
 from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
@@ -61,6 +62,7 @@ class EdgeLogs:
         self.answers = threading.Event()
         self.answers.set()
         self.asked: list[str] = []
+        self.error: Exception = RetryableError("the log is away", passes=True)
         self._store = LogWire(engine)
 
     def get_store(self, log: str) -> LogWire:
@@ -68,7 +70,7 @@ class EdgeLogs:
         if log == "edge":
             assert self.answers.wait(WAIT_S_MAX)
         if log == "edge" and self.is_away:
-            raise RetryableError("the log is away", passes=True)
+            raise self.error
         return self._store
 
     def get_log_id(self, log: str) -> LogId:
@@ -141,6 +143,25 @@ def test_a_log_that_does_not_answer_for_long_delays_no_look(edge_world: EdgeWorl
     edge_world.logs.is_away = False
     edge_world.logs.answers.set()
     await_so(lambda: edge_world.orchestrator.look() == 1)
+
+
+def test_a_log_that_refuses_the_service_s_role_holds_up_no_other(edge_world: EdgeWorld) -> None:
+    here, edge = edge_world.here, edge_world.edge
+    for world, name in ((edge, "edge"), (here, "own")):
+        world.flows.create(world.person, make_config(name=name))
+    healths = ExecutorHealths(make_both, edge_world.logs)
+    here.beat()
+    edge_world.logs.error = ProgrammingError("SELECT", None, psycopg.errors.InsufficientPrivilege("permission denied"))
+    edge_world.logs.is_away = True
+    healths.look()
+    assert healths.get(EXECUTOR).state is HealthState.HEALTHY
+    assert edge_world.orchestrator.look() == 1
+    edge_world.logs.is_away = False
+    await_so(lambda: edge_world.orchestrator.look() == 1)
+    edge_world.logs.is_away = True
+    assert here.executor.run_all() == 2
+    assert edge_world.monitor.look() == 1
+    assert edge_world.list_statuses("edge", "own") == [ExecutionStatus.ORCHESTRATED, ExecutionStatus.COMPLETE]
 
 
 def await_so(is_so: Callable[[], bool]) -> None:
