@@ -1,14 +1,16 @@
 """Logs that do not answer, which hold up nobody: each is asked by a thread of its own whether it answers again."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
-from gobblin_assets.errors import GobblinError
 from gobblin_assets.service.ticket_logs import TicketLogs
 
 ASKED_AFTER_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class AwayLogs:
@@ -44,8 +46,8 @@ class AwayLogs:
         try:
             self._logs.get_log_id(log)
             answers = True
-        except GobblinError:
-            pass
+        except Exception:  # noqa: BLE001  of a driver, too: who uses the log says what is wrong with it
+            _log.debug("the log %r does not answer", log, exc_info=True)
         finally:
             with self._lock:
                 self._asked.discard(log)

@@ -139,9 +139,12 @@ class ExecutionStore(Protocol):
         """
         ...
 
-    def begin_send(self, job: JobOfExecution, ticket_id: TicketId, *, waiting_max: int | None = None) -> SendTurn:
+    def begin_send(
+        self, job: JobOfExecution, ticket_id: TicketId, *, executor: str, log: str, waiting_max: int | None = None
+    ) -> SendTurn:
         """From here on the ticket may be in the log, and no other node sends it for a while, which grows.
 
+        ``executor`` and ``log``: where it is to be sent. If another node has given it to another executor, it is OVER.
         ``waiting_max``: so many tickets that were sent to the executor may wait there; None: there is no bound.
         """
         ...
@@ -158,8 +161,8 @@ class ExecutionStore(Protocol):
         """Another executor gets the ticket. False: it may be in a log already, or the job has gone on."""
         ...
 
-    def list_sent(self, executors: Collection[str]) -> Sequence[SentJob]:
-        """Of these executors; none whose end was asked for."""
+    def list_sent(self, *, well: Collection[str]) -> Sequence[SentJob]:
+        """Of all executors but these; none whose end was asked for."""
         ...
 
     def begin_move(self, job: JobOfExecution, ticket_id: TicketId) -> bool:

@@ -1,7 +1,7 @@
 """The health of executors, by their heartbeats.
 
 Whoever asks gets what the last look found, as old as it is: an executor that can't be heard for SILENT_AFTER_S is
-UNHEALTHY, whether it is dead or the way to it is down.
+UNHEALTHY, whether it is dead or the way to it is down. A way that hangs leaves the executors of others as they are.
 """
 
 import logging
@@ -11,14 +11,19 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
-from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhase, HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.ticket_logs import TicketLogs
 from gobblin_assets.service.topology import ExecutorSpec, Topology
+from gobblin_assets.service.way_calls import WayCalls
+
+LOOK_WAIT_S_MAX: Final = 2.0
+"""So long a look waits for all ways together."""
 
 _WAITING_PER_SLOT: Final = 2
 
@@ -44,6 +49,8 @@ class ExecutorHealth:
 
     ``capabilities``, ``connections``, ``file_systems``: what each process has, since any of them may get a ticket;
     None: one of them does not say. Of an executor that is silent: what the latest one had.
+
+    ``is_read``: whether this process has asked for its heartbeats. Before, it may be silent, and gets no tickets.
     """
 
     executor: str
@@ -60,12 +67,13 @@ class ExecutorHealth:
     capabilities: frozenset[str] | None = None
     connections: frozenset[str] | None = None
     file_systems: frozenset[str] | None = None
+    is_read: bool = True
 
     @property
     def inbox_max(self) -> int | None:
         """So many tickets may wait at it: those that it begins next. None: nobody knows, and there is no bound."""
         if self.state is HealthState.UNKNOWN:
-            return None
+            return None if self.is_read else 0
         return self.slots * max(_WAITING_PER_SLOT, self.pack_max) if self.state is HealthState.HEALTHY else 0
 
 
@@ -91,56 +99,74 @@ class ExecutorHealths:
         self._logs = logs
         self._monotonic = monotonic
         self._away = AwayLogs(logs)
+        self._calls = WayCalls()
         self._lock = threading.Lock()
         self._heard: dict[str, _Heard] = {}
+        # By executor: the way that its heartbeats were read over, and since when they are waited for.
+        self._read_over: dict[str, str] = {}
+        self._awaited_since_s: dict[str, float] = {}
         self._told: frozenset[str] = frozenset()
 
     def look(self) -> None:
-        """Read all heartbeats. A way that is down leaves what was heard before.
-
-        An executor that has left the topology is heard all the same, since jobs may still wait for it.
-        """
+        """Read all heartbeats. A way that is down leaves what was heard before."""
         self._away.ask()
         away = self._away.names
         executors: dict[str, list[ExecutorSpec]] = defaultdict(list)
-        names = set()
         for spec in self._topology().executors.values():
             executors[spec.executor.way].append(spec.executor)
-            names.add(spec.executor.name)
-        found: dict[str, _Heard] = {}
-        for way, some in executors.items():
-            if way in away:
-                continue
+        names = {each.name for some in executors.values() for each in some}
+        with self._lock:
+            self._heard = _keep(self._heard, names)
+            self._read_over = _keep(self._read_over, names)
+            self._awaited_since_s = _keep(self._awaited_since_s, names)
+        reads = {
+            way: self._calls.submit(way, partial(self._read, way, some))
+            for way, some in executors.items()
+            if way not in away
+        }
+        until_s = self._monotonic() + LOOK_WAIT_S_MAX
+        for way, read in reads.items():
             try:
-                found.update(self._read(way, some, names))
+                self._tell_refused(self._calls.wait_for(way, read, max(0.0, until_s - self._monotonic())))
             except RejectedError as error:
                 self._tell(way, error)
-            except GobblinError as error:
+            except Exception as error:  # noqa: BLE001  what a driver says of one log is not the fault of others
                 self._tell(way, error)
                 self._away.add(way)
-        with self._lock:
-            self._heard = {**self._heard, **found}
-        self._tell_refused(found)
 
     def get(self, executor: str) -> ExecutorHealth:
-        """Of an executor that no look has found in a topology, or heard: UNKNOWN."""
+        """Of an executor that is not in the topology: UNKNOWN."""
+        spec = self._topology().executors.get(executor)
         with self._lock:
             heard = self._heard.get(executor)
+            is_read = heard is not None or spec is None or self._is_read(spec.executor)
         if heard is None:
-            return ExecutorHealth(executor, HealthState.UNKNOWN, reason=_NEVER_HEARD)
+            reason = _NEVER_HEARD if is_read else "its heartbeats were not read yet"
+            return ExecutorHealth(executor, HealthState.UNKNOWN, reason=reason, is_read=is_read)
         return judge_health(executor, heard.beats, heard.log_id, self._monotonic() - heard.read_at_s)
 
-    def _read(self, way: str, executors: Iterable[ExecutorSpec], of_topology: Collection[str]) -> Mapping[str, _Heard]:
-        """Of the way's executors, and of those that are heard there and that the topology has nowhere."""
+    def _is_read(self, executor: ExecutorSpec) -> bool:
+        """Heartbeats that can't be read for so long that their executor would be silent are waited for no longer."""
+        if self._read_over.get(executor.name) == executor.way:
+            return True
+        now_s = self._monotonic()
+        return now_s - self._awaited_since_s.setdefault(executor.name, now_s) >= SILENT_AFTER_S
+
+    def _read(self, way: str, executors: Iterable[ExecutorSpec]) -> Mapping[str, _Heard]:
+        """What was heard over the way. It counts from now on, whatever becomes of others."""
         beats: dict[str, list[HeardHeartbeat]] = defaultdict(list)
         read_at_s = self._monotonic()
         for each in self._logs.get_store(way).list_heartbeats():
             beats[each.beat.executor].append(each)
         log_id = self._logs.get_log_id(way) if beats else None
-        names = {each.name for each in executors} | (beats.keys() - set(of_topology))
-        return {name: _Heard(tuple(beats[name]), log_id, read_at_s) for name in names if name in beats}
+        names = [each.name for each in executors]
+        found = {name: _Heard(tuple(beats[name]), log_id, read_at_s) for name in names if name in beats}
+        with self._lock:
+            self._heard |= found
+            self._read_over |= dict.fromkeys(names, way)
+        return found
 
-    def _tell(self, way: str, error: GobblinError) -> None:
+    def _tell(self, way: str, error: Exception) -> None:
         if (said := f"heartbeats of the way {way!r} are not heard: {error}") not in self._told:
             self._told |= {said}
             _log.warning("%s", said)
@@ -156,6 +182,13 @@ class ExecutorHealths:
                     if said not in self._told:
                         self._told |= {said}
                         _log.warning("%s", said)
+
+
+_V = TypeVar("_V")
+
+
+def _keep(of_all: Mapping[str, _V], names: Collection[str]) -> dict[str, _V]:
+    return {name: each for name, each in of_all.items() if name in names}
 
 
 _NEVER_HEARD: Final = "it was never heard"

@@ -9,6 +9,7 @@ import logging
 from typing import Final
 
 from gobblin_assets.errors import GobblinError
+from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import ExecutionStore, SentJob
 from gobblin_assets.service.executor_health import HealthState
 from gobblin_assets.service.placement import JobPlacement, describe_lost
@@ -37,14 +38,17 @@ class SentJobWatch:
         self._logs = logs
         self._placement = placement
         self._untaken_after_s = untaken_after_s
+        self._away = AwayLogs(logs)
         self._told: frozenset[str] = frozenset()
 
     def look(self) -> int:
         """Returns how many tickets were withdrawn."""
         self._executions.end_late(limit=LATE_AT_ONCE_MAX)
         self._tell_untaken()
-        telling: set[str] = set()
-        moved = sum(self._move(sent, telling) for sent in self._executions.list_sent(self._placement.list_lost()))
+        telling = set(self._away.names)
+        self._away.ask()
+        lost = self._executions.list_sent(well=self._placement.list_well())
+        moved = sum(self._move(sent, telling) for sent in lost)
         self._told = frozenset(telling)
         return moved
 
@@ -57,9 +61,13 @@ class SentJobWatch:
             return False
         if not sent.is_moving and not self._executions.begin_move(sent.job, sent.ticket_id):
             return False
+        if sent.log in self._away.names:
+            return False
         try:
             return self._logs.get_store(sent.log).end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}")
         except GobblinError as error:
+            # Its other jobs don't wait for it as well.
+            self._away.add(sent.log)
             self._tell(sent.log, f"tickets of the executor {sent.executor} can't be withdrawn: {error}", telling)
             return False
 

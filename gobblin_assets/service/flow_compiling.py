@@ -12,6 +12,7 @@ from typing import Final
 from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.job_ticket import LogId, TicketSelection, TicketShape
 from gobblin_assets.model.wording import count_of
+from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_jobs import FlowJobNames, check_continuity, find_log, plan_jobs
 from gobblin_assets.service.flow_store import FlowStore, Launch, LaunchedJob, NamedJob, StoredFlow
@@ -61,6 +62,7 @@ class FlowCompiling:
         self._compiler = compiler
         self._topology = topology
         self._logs = logs
+        self._away = AwayLogs(logs)
         self._seen_log_ids: dict[str, LogId] = {}
 
     def compile_new(self, flow_id: uuid.UUID, config: FlowConfig, groups: frozenset[str]) -> CompiledFlow:
@@ -106,6 +108,7 @@ class FlowCompiling:
         """The jobs of a version of a flow that was launched before. What a launch would refuse is refused here."""
         if compiled.plan is None or not compiled.stored_jobs:
             return ()
+        self.check_workers(compiled.flow_id, compiled.plan)
         return plan_jobs(compiled.plan, compiled.topology, compiled.stored_jobs, self._read_log_ids(compiled))
 
     def check_workers(self, flow_id: uuid.UUID, plan: FlowPlan) -> None:
@@ -132,7 +135,19 @@ class FlowCompiling:
         return {log: self._read_log_id(log) for log in logs}
 
     def _read_log_id(self, log: str) -> LogId:
-        found = self._seen_log_ids[log] = self._logs.get_log_id(log)
+        """One flow waits for a log that does not answer. Those behind it are refused at once, until it answers."""
+        self._away.ask()
+        if log in self._away.names:
+            raise RetryableError(
+                f"the log {log!r} did not answer a moment ago",
+                passes=True,
+                hint="It is asked again each second. Send the request again.",
+            )
+        try:
+            found = self._seen_log_ids[log] = self._logs.get_log_id(log)
+        except (RetryableError, OutcomeUnknownError):
+            self._away.add(log)
+            raise
         return found
 
     def _recall_log_id(self, log: str) -> LogId:

@@ -367,13 +367,16 @@ class FlowManager:
             launch = None
             if flow.runs_when_able or flow.restarts:
                 launch = self.compiling.plan_launch(flow.owner.name, compiled, TicketSelection())
-            return self._store.activate(flow.flow_id, if_version=version, launch=launch, pins=compiled.pins)
-        except RejectedError as error:
+            else:
+                # Its workers of an earlier version end when it is ACTIVE, and have to start again.
+                self.compiling.plan_jobs_of(compiled)
+        except (RejectedError, ConflictError) as error:
             # The topology could run it; what is left is for whoever wrote the flow, who reads the reasons.
-            reasons = (f"{error} Change the flow.",)
+            reasons = (f"{error} Change the flow." if isinstance(error, RejectedError) else str(error),)
             if reasons != flow.reasons:
                 self._store.set_reasons(flow.flow_id, reasons, if_version=version)
             return False
+        return self._store.activate(flow.flow_id, if_version=version, launch=launch, pins=compiled.pins)
 
     def _plan_write(self, user: Requester, config: FlowConfig, compiled: CompiledFlow, *, runs: bool) -> FlowWrite:
         return FlowWrite(

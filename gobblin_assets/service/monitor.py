@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gobblin_assets import failpoints
-from gobblin_assets.errors import GobblinError
+from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.service.away_logs import AwayLogs
@@ -29,6 +29,8 @@ class Monitor:
         self._logs = logs
         self._away = AwayLogs(logs)
         self._told: frozenset[str] = frozenset()
+        # Tickets whose reports this process can't take.
+        self._faulty: set[TicketId] = set()
 
     def look(self) -> int:
         """Read what is new; returns how many jobs went on. A log that is away holds up its own jobs only."""
@@ -43,7 +45,7 @@ class Monitor:
             try:
                 for first in range(0, len(jobs), TICKETS_AT_ONCE_MAX):
                     moved += self._read(log, jobs[first : first + TICKETS_AT_ONCE_MAX])
-            except GobblinError as error:
+            except Exception as error:  # noqa: BLE001  what a driver says of one log is not the fault of others
                 if log not in self._told:
                     _log.warning("reports of the log %r wait: %s", log, error)
                 self._away.add(log)
@@ -61,7 +63,7 @@ class Monitor:
         for log, deletions in by_log.items():
             try:
                 ends = self._logs.get_store(log).find_ends([sent.ticket_id for sent in deletions])
-            except GobblinError:
+            except Exception:  # noqa: BLE001  the same, and its reports tell it
                 self._away.add(log)
                 continue
             for sent in deletions:
@@ -73,10 +75,22 @@ class Monitor:
         moved = 0
         for ticket_id, reports in self._list_reports(log, jobs):
             watched = by_ticket[ticket_id]
-            now = fold_reports(watched.progress, reports)
-            failpoints.reach(Failpoint.REPORTS_READ)
-            moved += self._executions.store_progress(watched, now)
+            try:
+                now = fold_reports(watched.progress, reports)
+                failpoints.reach(Failpoint.REPORTS_READ)
+                moved += self._executions.store_progress(watched, now)
+            except (RetryableError, OutcomeUnknownError):
+                raise
+            except Exception as error:  # noqa: BLE001  one job's fault is not that of all others
+                self._tell_fault(watched, error)
         return moved
+
+    def _tell_fault(self, watched: WatchedJob, error: Exception) -> None:
+        if watched.ticket_id not in self._faulty:
+            self._faulty.add(watched.ticket_id)
+            said = "reports of job %d of the execution %d are not taken: %s"
+            job = watched.job
+            _log.warning(said, job.number, job.execution_id, error, exc_info=not isinstance(error, GobblinError))
 
     def _list_reports(self, log: str, jobs: Sequence[WatchedJob]) -> Iterator[tuple[TicketId, list[TicketReport]]]:
         """All new reports, by ticket."""

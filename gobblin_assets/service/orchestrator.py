@@ -27,8 +27,9 @@ from gobblin_assets.service.execution_store import (
     UnsentTicket,
 )
 from gobblin_assets.service.placement import LOST, JobPlacement, describe_lost
-from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
+from gobblin_assets.service.spec_executors.wired_executor import WiredJobs
 from gobblin_assets.service.ticket_logs import TicketLogs
+from gobblin_assets.service.way_calls import WayCalls
 
 TICKETS_AT_ONCE_MAX: Final = 200
 """Of one page. A look goes on behind it while something on the page is held up; else the next look takes the rest."""
@@ -97,8 +98,17 @@ class Orchestrator:
     def _may_send(self, unsent: UnsentTicket) -> bool:
         if unsent.executor in self._full and not unsent.is_begun:
             return False
-        waiting_max = self._placement.find_health(unsent.executor).inbox_max
-        turn = self._executions.begin_send(unsent.job, unsent.ticket_id, waiting_max=waiting_max)
+        health = self._placement.find_health(unsent.executor)
+        if not health.is_read and not unsent.is_begun:
+            self._full.add(unsent.executor)
+            return False
+        turn = self._executions.begin_send(
+            unsent.job,
+            unsent.ticket_id,
+            executor=unsent.executor,
+            log=unsent.log,
+            waiting_max=health.inbox_max,
+        )
         if turn is SendTurn.FULL:
             self._full.add(unsent.executor)
             self._executions.note_full(unsent.executor, f"it waits for a slot of {unsent.executor}")
@@ -137,7 +147,7 @@ class Orchestrator:
         except ConflictError as error:
             self._executions.fail(unsent.job, unsent.ticket_id, str(error))
             return False
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  what a driver refuses of one log is not the fault of others
             self._note_waiting(unsent, error)
             return False
         return True
@@ -157,13 +167,15 @@ class Orchestrator:
             if self._calls.wait_for(unsent.log, executor.delete_job(sent)) is not None:
                 return False
             self._executions.mark_cancel_sent(unsent.job, unsent.ticket_id)
-        except GobblinError as error:
+        except Exception as error:  # noqa: BLE001  the same
             self._note_waiting(unsent, error)
             return False
         return True
 
-    def _note_waiting(self, unsent: UnsentTicket | UnsentCancel, error: GobblinError) -> None:
+    def _note_waiting(self, unsent: UnsentTicket | UnsentCancel, error: Exception) -> None:
+        # What is wrong with the ticket itself is a ConflictError.
         is_away = isinstance(error, (RetryableError, OutcomeUnknownError, RejectedError))
+        is_away = is_away or not isinstance(error, GobblinError)
         if is_away:
             self._away.add(unsent.log)
         level = logging.INFO if isinstance(error, RetryableError) and error.passes else logging.WARNING

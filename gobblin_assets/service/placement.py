@@ -15,20 +15,28 @@ from gobblin_assets.service.topology import ExecutorSpec, Topology
 LOST: Final = (HealthState.UNHEALTHY, HealthState.DRAINING)
 """Of an executor that takes no tickets. One that was never heard may take them: tickets wait for it."""
 
+LEFT: Final = "it has left the topology"
+
 FindHealth = Callable[[str], ExecutorHealth]
 """The health of the executor of a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlacement:
-    """The executors of now. ``topology``: with what each of them can do and reach."""
+    """The executors of now. ``topology``: with what each of them can do and reach. ``hear``: of one of them."""
 
     topology: Callable[[], Topology]
-    find_health: FindHealth
+    hear: FindHealth
 
-    def list_lost(self) -> list[str]:
-        """The names of executors that take no tickets."""
-        return [name for name in self.topology().executors if self.find_health(name).state in LOST]
+    def find_health(self, executor: str) -> ExecutorHealth:
+        """One that has left the topology is UNHEALTHY, whatever its heartbeats say: nobody wants it to work."""
+        if executor not in self.topology().executors:
+            return ExecutorHealth(executor, HealthState.UNHEALTHY, reason=LEFT)
+        return self.hear(executor)
+
+    def list_well(self) -> list[str]:
+        """The names of executors that take tickets. All others are lost."""
+        return [name for name in self.topology().executors if self.find_health(name).state not in LOST]
 
     def find_other(self, executor: str, needs: JobNeeds) -> ExecutorSpec | None:
         """The cheapest other executor that can do the job now. None: there is none on this log."""
@@ -53,4 +61,6 @@ class JobPlacement:
 def describe_lost(health: ExecutorHealth) -> str:
     """Why a job waits, as a sentence."""
     what = "is not heard" if health.state is HealthState.UNHEALTHY else "drains"
+    if health.reason == LEFT:
+        what = "has left the topology"
     return f"the executor {health.executor} {what}, and no other one on its log is heard that can do the job"

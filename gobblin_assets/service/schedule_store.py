@@ -72,7 +72,10 @@ class ScheduleStore(Protocol):
         ...
 
     def hold_pending(self, execution_id: int, message: str, *, wait_s: float, waits_for: str = "") -> None:
-        """Try the execution again after ``wait_s``, or once the executor ``waits_for`` has begun some of its jobs."""
+        """Try the execution again after ``wait_s``, or once the executor ``waits_for`` has begun some of its jobs.
+
+        Those that wait for an executor are tried in the order in which they came, whatever was held since.
+        """
         ...
 
     def end_pending(self, execution_id: int, message: str, *, is_failed: bool) -> None:

@@ -21,7 +21,8 @@ from gobblin_assets.model.job_ticket import (
     TicketSelection,
     TicketVerb,
 )
-from gobblin_assets.service.spec_executors.wired_executor import WayCalls, WiredJobs
+from gobblin_assets.service.spec_executors.wired_executor import WiredJobs
+from gobblin_assets.service.way_calls import WayCalls
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReport, TicketReportKind
 from tests.support.wire_worlds import NAME, WORLDS, WireWorld
 

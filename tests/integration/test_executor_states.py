@@ -58,7 +58,8 @@ def test_from_the_first_heartbeat_to_the_last_one(
         engine = open_external(service.environment["GOBBLIN_DATABASE_URL"])
         heartbeats, tickets = PostgresHeartbeatStore(engine), PostgresTicketStore(engine)
         try:
-            never = service.ask("GET", HERE).json
+            # Before it was asked for, nothing may wait at it.
+            never = await_answer(service, HERE, lambda each: each["health"]["inbox_max"] != 0)
             assert (never["health"]["state"], never["health"]["inbox_max"], never["lacks"]) == ("UNKNOWN", None, [])
 
             does = frozenset({"ingest.jdbc"})

@@ -6,6 +6,7 @@ The executors only report; their heartbeats are real.
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -107,7 +108,7 @@ def test_who_knows_only_the_ticket_before_changes_nothing(world: FlowWorld) -> N
     ended = replace(stale.progress, status=ExecutionStatus.FAILED, ended_at=datetime.now(UTC))
     assert not world.executions.store_progress(stale, ended)
     world.executions.fail(stale.job, first.ticket_id, "it can't be sent")
-    assert world.executions.begin_send(stale.job, first.ticket_id) is SendTurn.OVER
+    assert world.executions.begin_send(stale.job, first.ticket_id, executor=EXECUTOR, log="") is SendTurn.OVER
     assert not world.executions.begin_move(stale.job, first.ticket_id)
     assert not world.executions.assign(stale.job, first.ticket_id, OTHER_EXECUTOR, "")
     assert not world.executions.note(stale.job, first.ticket_id, "it waits")
@@ -236,6 +237,35 @@ def test_without_another_executor_a_job_says_what_it_waits_for(
     world.beat()
     assert world.play() == 1
     assert (read(world).status, read(world).jobs[1].message) == (ExecutionStatus.COMPLETE, "")
+
+
+def test_a_ticket_that_another_node_has_given_to_another_executor_is_not_sent_to_the_first(world: FlowWorld) -> None:
+    create(world)
+    [seen] = world.executions.list_unsent(limit=9)
+    assert world.executions.assign(seen.job, seen.ticket_id, OTHER_EXECUTOR, "")
+    begin_send = partial(world.executions.begin_send, seen.job, seen.ticket_id)
+    assert begin_send(executor=EXECUTOR, log="") is SendTurn.OVER
+    assert begin_send(executor=OTHER_EXECUTOR, log="edge") is SendTurn.OVER
+    assert begin_send(executor=OTHER_EXECUTOR, log="") is SendTurn.NOW
+    assert not world.executions.assign(seen.job, seen.ticket_id, EXECUTOR, "")
+
+
+def test_jobs_of_an_executor_that_has_left_the_topology_go_to_another_one(world: FlowWorld) -> None:
+    create(world, "lake", "mirror")
+    world.beat()
+    world.beat(OTHER_EXECUTOR)
+    world.orchestrator.look()
+    world.compiler.on_topology(make_topology("shop", "lake", "mirror", executors=()))
+    assert world.watch.look() == 0
+    assert read(world).jobs[0].message.startswith(f"the executor {EXECUTOR} has left the topology, and no other one")
+    world.compiler.on_topology(make_topology("shop", "lake", "mirror", executors=(OTHER_EXECUTOR,)))
+    world.beat()
+    assert world.watch.look() == 1
+    read(world)
+    for status in ("COMPLETE", "COMPLETE"):
+        world.executor.run(take(world, OTHER_EXECUTOR)[0])
+        assert list_jobs(world)[0] == status
+    assert read(world).status is ExecutionStatus.COMPLETE
 
 
 def test_no_more_tickets_wait_at_an_executor_than_it_begins_soon(world: FlowWorld) -> None:

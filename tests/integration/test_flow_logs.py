@@ -3,28 +3,44 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import psycopg
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import ProgrammingError
 
 from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
+from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhase
 from gobblin_assets.model.job_ticket import LogId
-from gobblin_assets.service import orchestrator
-from gobblin_assets.service.executor_health import ExecutorHealths
+from gobblin_assets.service import executor_health, launcher, orchestrator
+from gobblin_assets.service.executor_health import ExecutorHealths, HealthState
+from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.flow_manager import FlowManager
-from gobblin_assets.service.job_plan import Explanation, JobNames
+from gobblin_assets.service.job_plan import Explanation, JobNames, PlannedJob
+from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
-from gobblin_assets.service.postgres.logs import PostgresTicketLogs
+from gobblin_assets.service.postgres.logs import LogWire, PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
-from gobblin_assets.state.postgres.tickets import PostgresTicketStore
-from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology
+from gobblin_assets.service.topology import Topology
+from gobblin_assets.state.tickets import AttemptEnd
+from tests.support.flow_world import (
+    EXECUTOR,
+    KEY,
+    OTHER_EXECUTOR,
+    FlowWorld,
+    LineCompiler,
+    list_verbs,
+    make_config,
+    make_topology,
+)
 
 WAIT_S_MAX = 20.0
 
@@ -46,14 +62,15 @@ class EdgeLogs:
         self.answers = threading.Event()
         self.answers.set()
         self.asked: list[str] = []
-        self._store = PostgresTicketStore(engine)
+        self.error: Exception = RetryableError("the log is away", passes=True)
+        self._store = LogWire(engine)
 
-    def get_store(self, log: str) -> PostgresTicketStore:
+    def get_store(self, log: str) -> LogWire:
         self.asked.append(log)
         if log == "edge":
             assert self.answers.wait(WAIT_S_MAX)
         if log == "edge" and self.is_away:
-            raise RetryableError("the log is away", passes=True)
+            raise self.error
         return self._store
 
     def get_log_id(self, log: str) -> LogId:
@@ -80,6 +97,7 @@ def edge_world(world: FlowWorld) -> EdgeWorld:
     edge = FlowWorld(world.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
     edge.flows = FlowManager(edge.catalog, edge.store, edge.compiler, lambda: edge.compiler.topology, logs)
     healths = ExecutorHealths(lambda: world.compiler.topology, logs)
+    healths.look()
     placement = JobPlacement(lambda: world.compiler.topology, healths.get)
     orchestrator = Orchestrator(world.executions, logs, placement)
     return EdgeWorld(world, edge, logs, orchestrator, Monitor(world.executions, logs))
@@ -125,6 +143,25 @@ def test_a_log_that_does_not_answer_for_long_delays_no_look(edge_world: EdgeWorl
     edge_world.logs.is_away = False
     edge_world.logs.answers.set()
     await_so(lambda: edge_world.orchestrator.look() == 1)
+
+
+def test_a_log_that_refuses_the_service_s_role_holds_up_no_other(edge_world: EdgeWorld) -> None:
+    here, edge = edge_world.here, edge_world.edge
+    for world, name in ((edge, "edge"), (here, "own")):
+        world.flows.create(world.person, make_config(name=name))
+    healths = ExecutorHealths(make_both, edge_world.logs)
+    here.beat()
+    edge_world.logs.error = ProgrammingError("SELECT", None, psycopg.errors.InsufficientPrivilege("permission denied"))
+    edge_world.logs.is_away = True
+    healths.look()
+    assert healths.get(EXECUTOR).state is HealthState.HEALTHY
+    assert edge_world.orchestrator.look() == 1
+    edge_world.logs.is_away = False
+    await_so(lambda: edge_world.orchestrator.look() == 1)
+    edge_world.logs.is_away = True
+    assert here.executor.run_all() == 2
+    assert edge_world.monitor.look() == 1
+    assert edge_world.list_statuses("edge", "own") == [ExecutionStatus.ORCHESTRATED, ExecutionStatus.COMPLETE]
 
 
 def await_so(is_so: Callable[[], bool]) -> None:
@@ -234,9 +271,197 @@ def test_a_search_takes_a_log_that_is_away_for_what_it_was_and_a_plan_without_it
     with pytest.raises(RetryableError):
         flows.run(world.person, KEY)
     logs.is_away = False
-    flows.run(world.person, KEY)
+
+    def is_run() -> bool:
+        with suppress(RetryableError):
+            return flows.run(world.person, KEY).ended_at is None
+        return False
+
+    await_so(is_run)
     assert world.play() == 1
     logs.is_away = True
     flows.run(world.person, KEY)
     assert world.play() == 1
     assert compiler.found == [True, True]
+
+
+@dataclass
+class CompilerByName(LineCompiler):
+    """Flows go to the executor that their names begin with."""
+
+    def _plan(self, number: int, source: str, target: str, name: str, spec: FlowSpec) -> PlannedJob:
+        planned = super()._plan(number, source, target, name, spec)
+        return replace(planned, executor="edge" if spec.config.flow_name.startswith("edge") else EXECUTOR)
+
+
+def make_both() -> Topology:
+    """An executor of the log "edge", and behind it one of the service's own."""
+    here = make_topology("shop", "lake")
+    edge = make_topology("shop", "lake", executors=("edge",), log="edge")
+    return replace(here, executors={**edge.executors, **here.executors})
+
+
+def fire(world: FlowWorld, *names: str) -> None:
+    """Each flow has an execution that nobody has launched, the first the oldest one."""
+    for name in names:
+        world.flows.create(world.person, make_config(name=name, schedule="0 0 1 1 *"))
+        with world.engine.begin() as connection:
+            due = "UPDATE gobblin_service.flow SET next_fire_at = now(), due_at = now() WHERE flow_name = :name"
+            connection.execute(text(due), {"name": name})
+        assert world.scheduler.look() == 1
+
+
+def test_executions_for_a_log_that_is_away_hold_up_no_launch_of_others(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "EXECUTIONS_AT_ONCE_MAX", 2)
+    compiler = CompilerByName(make_both())
+    logs = EdgeLogs(world.engine)
+    flows = FlowManager(world.catalog, world.store, compiler, lambda: compiler.topology, logs)
+    launching = Launcher(world.schedules, world.store, flows.compiling, flows.writes)
+    fire(world, "edge1", "edge2", "edge3", "own1")
+    logs.is_away = True
+    assert launching.look() == 1
+    assert logs.asked.count("edge") == 1, "each of them waits for the log"
+    fire(world, "own2")
+    world.schedules.wake_pending()
+    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    assert first.flow.spec.key.name == "own2", "one that failed is tried before one that was not"
+
+
+def test_of_executions_that_wait_for_an_executor_the_oldest_stays_the_first(world: FlowWorld) -> None:
+    fire(world, "one", "two")
+    held = world.schedules.take_pending(limit=2, ahead_max=9, hold_s=9.0)
+    for pending in reversed(held):
+        world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
+    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    assert first.flow.spec.key.name == "one"
+
+
+def test_a_change_of_the_topology_lets_what_waits_for_an_executor_be_tried_again(world: FlowWorld) -> None:
+    take = partial(world.schedules.take_pending, limit=9, ahead_max=1, hold_s=9.0)
+    world.flows.create(world.person, make_config(name="busy"))
+    fire(world, "one")
+    [pending] = take()
+    world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
+    assert not take()
+    world.schedules.wake_pending()
+    assert len(take()) == 1
+
+
+def spoil(world: FlowWorld, name: str) -> None:
+    """The flow's config is one that this release can't read."""
+    query = """
+        UPDATE gobblin_service.flow_version SET config = config || '{"retries": "s3cret"}'
+         WHERE flow_id = (SELECT flow_id FROM gobblin_service.flow WHERE flow_name = :name)
+    """
+    with world.engine.begin() as connection:
+        connection.execute(text(query), {"name": name})
+
+
+def test_an_execution_of_a_flow_that_can_t_be_read_holds_up_no_launch_and_is_told_once(
+    world: FlowWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    fire(world, "broken", "good")
+    spoil(world, "broken")
+    assert world.launcher.look() == 1
+    world.launcher.wake()
+    assert world.launcher.look() == 0
+    assert [each.levelname for each in caplog.records if "is not launched here" in each.getMessage()] == ["WARNING"]
+    assert "s3cret" not in caplog.text
+
+
+def test_reports_of_a_flow_that_can_t_be_read_hold_up_no_other(
+    world: FlowWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("complete", "failed", "good")
+    for name in names:
+        world.flows.create(world.person, make_config(name=name))
+    world.orchestrator.look()
+    for end in (AttemptEnd.COMPLETE, AttemptEnd.FAILED, AttemptEnd.FAILED):
+        claimed = world.executor.claim()
+        assert claimed is not None
+        world.executor.run(claimed[0], end=end)
+    for name in names[:2]:
+        spoil(world, name)
+    for _number in range(2):
+        world.monitor.look()
+    found = [world.flows.get_status(KEY._replace(name=name)).status for name in names]
+    # What has failed is left to whoever can read what follows.
+    assert found == [ExecutionStatus.COMPLETE, ExecutionStatus.ORCHESTRATED, ExecutionStatus.FAILED]
+    assert sum("are not taken" in each.getMessage() for each in caplog.records) == 1
+
+
+def test_a_log_that_hangs_keeps_nobody_from_hearing_the_executors_of_others(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_health, "LOOK_WAIT_S_MAX", 1.0)
+    topology, logs = make_both(), EdgeLogs(world.engine)
+    healths = ExecutorHealths(lambda: topology, logs)
+    world.beat()
+    logs.answers.clear()
+    for _number in range(2):
+        healths.look()
+        assert healths.get(EXECUTOR).state is HealthState.HEALTHY
+    world.beat(phase=ExecutorPhase.DRAINING)
+    healths.look()
+    assert healths.get(EXECUTOR).state is HealthState.DRAINING
+    world.beat("edge")
+    logs.answers.set()
+    await_so(lambda: healths.get("edge").state is HealthState.HEALTHY)
+
+
+def test_jobs_that_can_t_be_withdrawn_over_a_way_that_is_away_do_not_each_wait_for_it(edge_world: EdgeWorld) -> None:
+    here, names = edge_world.here, ["edge1", "edge2", "edge3"]
+    here.compiler.on_topology(make_topology("shop", "lake", executors=(EXECUTOR, OTHER_EXECUTOR)))
+    for name in names:
+        edge_world.edge.flows.create(edge_world.edge.person, make_config(name=name))
+    assert edge_world.orchestrator.look() == 3
+    here.beat(OTHER_EXECUTOR)
+    here.beat(phase=ExecutorPhase.ENDED)
+    watch = SentJobWatch(
+        here.executions, edge_world.logs, JobPlacement(lambda: here.compiler.topology, here.healths.get)
+    )
+    edge_world.logs.is_away = True
+    edge_world.logs.asked.clear()
+    assert watch.look() == 0
+    assert edge_world.logs.asked == ["edge"]
+    edge_world.logs.is_away = False
+    withdrawn: list[int] = []
+
+    def is_withdrawn() -> bool:
+        withdrawn.append(watch.look())
+        return sum(withdrawn) == 3
+
+    await_so(is_withdrawn)
+
+
+def test_a_node_that_has_just_begun_sends_nothing_before_it_has_asked_for_heartbeats(world: FlowWorld) -> None:
+    world.flows.create(world.person, make_config(name="begun"))
+    world.orchestrator.look()
+    logs, now_s = EdgeLogs(world.engine), [0.0]
+    healths = ExecutorHealths(lambda: world.compiler.topology, logs, lambda: now_s[0])
+    placement = JobPlacement(lambda: world.compiler.topology, healths.get)
+    sender = Orchestrator(world.executions, logs, placement)
+    with world.engine.begin() as connection:
+        # As left by a node that died before it marked its ticket as sent.
+        unmarked = "UPDATE gobblin_service.job_execution SET status = 'COMPILED', sent_at = NULL, send_at = NULL"
+        connection.execute(text(unmarked))
+    world.flows.create(world.person, make_config(name="new"))
+    assert (healths.get(EXECUTOR).is_read, healths.get(EXECUTOR).inbox_max) == (False, 0)
+    assert sender.look() == 1, "what was begun is sent again"
+    assert sender.look() == 0
+    healths.look()
+    assert (healths.get(EXECUTOR).is_read, healths.get(EXECUTOR).inbox_max) == (True, None)
+    assert sender.look() == 1
+
+
+def test_an_executor_whose_heartbeats_can_t_be_read_is_not_waited_for_for_ever(world: FlowWorld) -> None:
+    topology, logs, now_s = make_both(), EdgeLogs(world.engine), [0.0]
+    healths = ExecutorHealths(lambda: topology, logs, lambda: now_s[0])
+    logs.is_away = True
+    healths.look()
+    assert not healths.get("edge").is_read
+    assert healths.get(EXECUTOR).is_read
+    now_s[0] = SILENT_AFTER_S
+    assert healths.get("edge").inbox_max is None

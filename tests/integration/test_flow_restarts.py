@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from sqlalchemy import Engine
 
 from gobblin_assets import failpoints
 from gobblin_assets.db import schema
-from gobblin_assets.errors import ConflictError
+from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.model.job_ticket import SentTicket
 from gobblin_assets.service import flow_manager
@@ -18,8 +19,10 @@ from gobblin_assets.service.flow_store import FlowState
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
+from gobblin_assets.service.topology import ExecutorState, Topology
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import (
+    EXECUTOR,
     KEY,
     PUBLISHED,
     FlowWorld,
@@ -116,6 +119,32 @@ def test_a_version_that_no_executor_can_run_leaves_workers_at_work_until_one_can
     drain(able, first)
     assert able.flows.restart_drained() == 1
     assert [each.verb for _claim, each in take(able)] == ["DELETE", "ADD"]
+
+
+def test_a_version_that_could_not_start_beside_others_leaves_workers_at_work(world: FlowWorld) -> None:
+    def with_places(*nodes: str, workers_max: int) -> Topology:
+        return replace(make_topology(*nodes), states={EXECUTOR: ExecutorState(workers_max=workers_max)})
+
+    world.flows.create(world.person, make_config(name="other"))
+    world.flows.create(world.person, make_config())
+    take(world)
+    world.compiler.on_topology(with_places("shop", "lake", "mirror", workers_max=2))
+    with pytest.raises(RejectedError, match="has 1 of other flows"):
+        change(world, make_config("lake", "mirror"))
+
+    # A version that no executor can run may be stored; when one can, it has to have a place.
+    change(world, make_config("far"))
+    world.compiler.on_topology(with_places("shop", "far", workers_max=1))
+    for _number in range(2):
+        assert world.flows.compile_pending() == 0
+    flow = world.flows.get(KEY)
+    assert flow.state is FlowState.PENDING
+    assert "has 1 of other flows" in flow.reasons[0]
+    world.step()
+    assert list_verbs(world.engine) == ["ADD", "ADD"]
+    assert world.flows.get_status(KEY).status is ExecutionStatus.RUNNING
+    world.compiler.on_topology(with_places("shop", "far", workers_max=2))
+    assert world.flows.compile_pending() == 1
 
 
 @pytest.mark.parametrize("end", ["cancel", "pause"])

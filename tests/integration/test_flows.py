@@ -21,7 +21,16 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd
-from tests.support.flow_world import KEY, FlowWorld, LineCompiler, list_verbs, make_config, make_topology, play_worker
+from tests.support.flow_world import (
+    EXECUTOR,
+    KEY,
+    FlowWorld,
+    LineCompiler,
+    list_verbs,
+    make_config,
+    make_topology,
+    play_worker,
+)
 
 
 def count_runs(engine: Engine) -> int:
@@ -522,8 +531,8 @@ def test_a_job_that_was_begun_when_the_worker_before_it_failed_is_sent_and_watch
     world.flows.create(world.person, make_config("lake", "mirror"))
     claim = play_worker(world)
     status = world.flows.get_status(KEY)
-    job = JobOfExecution(status.execution_id, 1)
-    assert world.executions.begin_send(job, TicketId(status.jobs[1].ticket_id)) is SendTurn.NOW
+    job, ticket_id = JobOfExecution(status.execution_id, 1), TicketId(status.jobs[1].ticket_id)
+    assert world.executions.begin_send(job, ticket_id, executor=EXECUTOR, log="") is SendTurn.NOW
     world.executor.tickets.end(claim, AttemptEnd.FAILED, {"message": "it broke"})
     world.monitor.look()
     assert world.flows.get_status(KEY).jobs[1].status is ExecutionStatus.PENDING

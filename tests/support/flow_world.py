@@ -157,6 +157,7 @@ class FlowWorld:
         self.catalog = FlowCatalog(self.store)
         self.flows = FlowManager(self.catalog, self.store, self.compiler, lambda: self.compiler.topology, self.logs)
         self.healths = ExecutorHealths(lambda: self.compiler.topology, self.logs)
+        self.healths.look()
         placement = JobPlacement(lambda: self.compiler.topology, self.healths.get)
         self.orchestrator = Orchestrator(self.executions, self.logs, placement)
         self.watch = SentJobWatch(self.executions, self.logs, placement)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.db.statement_texts import to_jsonb
@@ -50,6 +51,7 @@ from gobblin_assets.service.postgres.execution_moves import (
 )
 from gobblin_assets.service.postgres.execution_statuses import PROGRESS_COLUMNS, progress_of
 from gobblin_assets.service.statuses import ENDED, UNSENT, ExecutionStatus
+from gobblin_assets.spec.spec_errors import refuse
 
 T = TypeVar("T")
 
@@ -120,11 +122,13 @@ _LOCK_FREE = text("""
     SELECT FROM gobblin_service.flow_execution WHERE execution_id = :execution_id FOR UPDATE SKIP LOCKED
 """)
 
+# Behind the lock nobody gives it to another executor.
 _TO_SEND = text(f"""
-    SELECT executor, send_begun_at IS NOT NULL AS is_begun, ticket ->> 'shape' = 'worker' AND attempt > 1 AS replaces
+    SELECT send_begun_at IS NOT NULL AS is_begun, ticket ->> 'shape' = 'worker' AND attempt > 1 AS replaces
       FROM gobblin_service.job_execution
      WHERE execution_id = :execution_id AND number = :number AND ticket_id = :ticket_id AND {IS_UNSENT}
-       AND (send_at IS NULL OR send_at <= clock_timestamp())
+       AND executor = :executor AND log = :log AND (send_at IS NULL OR send_at <= clock_timestamp())
+       FOR UPDATE
 """)
 
 _LOCK_INBOX = text("SELECT pg_advisory_xact_lock(hashtextextended('gobblin_service.inbox ' || :executor, 0))")
@@ -162,8 +166,8 @@ _LIST_SENT: Final = f"""
      WHERE j.ended_at IS NULL AND j.send_begun_at IS NOT NULL AND e.cancel_asked_at IS NULL
 """
 
-_LIST_SENT_TO = text(f"""
-    {_LIST_SENT} AND j.{_SENT} AND j.executor = ANY (CAST(:executors AS text[]))
+_LIST_SENT_ELSEWHERE = text(f"""
+    {_LIST_SENT} AND j.{_SENT} AND j.executor <> ALL (CAST(:well AS text[]))
      ORDER BY j.execution_id, j.number
 """)
 
@@ -306,17 +310,21 @@ class PostgresExecutionStore:
                 self.fail(job, TicketId(row.ticket_id), str(error))
         return found
 
-    def begin_send(self, job: JobOfExecution, ticket_id: TicketId, *, waiting_max: int | None = None) -> SendTurn:
+    def begin_send(
+        self, job: JobOfExecution, ticket_id: TicketId, *, executor: str, log: str, waiting_max: int | None = None
+    ) -> SendTurn:
+        where = {**_ticket_arguments(job, ticket_id), "executor": executor, "log": log}
+
         def body(connection: Connection) -> SendTurn:
             if connection.execute(_LOCK_FREE, {"execution_id": job.execution_id}).one_or_none() is None:
                 return SendTurn.OVER
-            unsent = connection.execute(_TO_SEND, _ticket_arguments(job, ticket_id)).one_or_none()
+            unsent = connection.execute(_TO_SEND, where).one_or_none()
             if unsent is None:
                 return SendTurn.OVER
             if waiting_max is not None and not unsent.is_begun and not unsent.replaces:
                 # By one node at a time: what each of them counts is what all of them have sent.
-                connection.execute(_LOCK_INBOX, {"executor": unsent.executor})
-                waiting = connection.execute(_COUNT_WAITING, {"executor": unsent.executor}).scalar_one()
+                connection.execute(_LOCK_INBOX, {"executor": executor})
+                waiting = connection.execute(_COUNT_WAITING, {"executor": executor}).scalar_one()
                 if waiting >= waiting_max:
                     return SendTurn.FULL
             pauses = {"pause_s": _SEND_PAUSE_S, "pause_s_max": _SEND_PAUSE_S_MAX}
@@ -335,10 +343,11 @@ class PostgresExecutionStore:
         arguments = {**_ticket_arguments(job, ticket_id), "executor": executor, "log": log}
         return self._do("give a ticket to another executor", lambda c: c.execute(_ASSIGN, arguments).rowcount == 1)
 
-    def list_sent(self, executors: Collection[str]) -> Sequence[SentJob]:
-        asked = {"executors": list(executors)}
+    def list_sent(self, *, well: Collection[str]) -> Sequence[SentJob]:
+        asked = {"well": list(well)}
         return [
-            _sent_job_of(row) for row in self._do("list sent jobs", lambda c: c.execute(_LIST_SENT_TO, asked).all())
+            _sent_job_of(row)
+            for row in self._do("list sent jobs", lambda c: c.execute(_LIST_SENT_ELSEWHERE, asked).all())
         ]
 
     def begin_move(self, job: JobOfExecution, ticket_id: TicketId) -> bool:
@@ -473,9 +482,14 @@ class PostgresExecutionStore:
 def _follow(
     connection: Connection, execution: Row[Any], job: JobOfExecution, before: ExecutionStatus, ended: JobProgress
 ) -> None:
-    """Give a job whose ticket has ended the next one, where one follows."""
+    """Give a job whose ticket has ended the next one, where one follows. RejectedError: the config can't be read."""
+    if ended.status is ExecutionStatus.COMPLETE:
+        return
     policy = connection.execute(_POLICY, job_arguments(job)).one()
-    config = FlowConfig.model_validate_json(policy.config)
+    try:
+        config = FlowConfig.model_validate_json(policy.config)
+    except ValidationError as error:
+        raise refuse(error, FlowConfig) from None
     following = decide_next(
         ended,
         failures=policy.failures,

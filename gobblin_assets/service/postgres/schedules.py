@@ -8,6 +8,7 @@ can use.
 
 import datetime as dt
 import json
+import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
@@ -17,6 +18,7 @@ from sqlalchemy import Connection, Engine, Row, text
 from gobblin_assets.db.notices import Channel, notify
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import transact
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import selection_from_json
 from gobblin_assets.service.flow_config import FlowConfig, Overlap
@@ -30,6 +32,8 @@ from gobblin_assets.service.slots import WAS_OPEN, DueFlow, PlannedFire
 from gobblin_assets.service.statuses import ExecutionStatus
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 OVERLAPS_MAX: Final = 20
 """So many executions of a flow may be open, if they may overlap at all."""
@@ -226,13 +230,14 @@ _AHEAD: Final = f"""
 
 _COUNT_AHEAD = text(_AHEAD)
 
+# Those that were held come behind those that were not tried yet.
 _TAKE_PENDING = text(f"""
     WITH oldest AS MATERIALIZED (
         SELECT p.execution_id FROM gobblin_service.flow_execution p
          WHERE p.launch_at <= now()
            AND (p.waits_for = ''
                 OR p.waits_for NOT IN (SELECT executor FROM ({_AHEAD}) AS a WHERE a.ahead >= :ahead_max))
-         ORDER BY p.execution_id LIMIT :limit FOR UPDATE SKIP LOCKED)
+         ORDER BY p.launch_at, p.execution_id LIMIT :limit FOR UPDATE SKIP LOCKED)
     UPDATE gobblin_service.flow_execution e SET launch_at = now() + make_interval(secs => :hold_s)
       FROM oldest o WHERE e.execution_id = o.execution_id
     RETURNING e.execution_id
@@ -256,9 +261,11 @@ _IS_PENDING = text("""
      WHERE execution_id = :execution_id
 """)
 
+# Of those that wait for one executor, the oldest stays the first.
 _HOLD_PENDING = text("""
     UPDATE gobblin_service.flow_execution
-       SET launch_at = now() + make_interval(secs => :wait_s), message = :message, waits_for = :waits_for
+       SET launch_at = CASE WHEN :waits_for <> '' THEN started_at ELSE now() + make_interval(secs => :wait_s) END,
+           message = :message, waits_for = :waits_for
      WHERE execution_id = :execution_id AND launch_at IS NOT NULL AND cancel_asked_at IS NULL
 """)
 
@@ -270,7 +277,8 @@ _END_PENDING = text("""
 """)
 
 _WAKE_PENDING = text("""
-    UPDATE gobblin_service.flow_execution SET launch_at = now() WHERE launch_at > now()
+    UPDATE gobblin_service.flow_execution SET launch_at = now(), waits_for = ''
+     WHERE launch_at > now() OR waits_for <> '' AND launch_at IS NOT NULL
 """)
 
 _FORGET_SLOTS = text("""
@@ -285,6 +293,7 @@ class PostgresScheduleStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._unreadable: set[int] = set()
 
     def list_due(self, *, limit: int, without: Collection[tuple[uuid.UUID, int]] = ()) -> Sequence[DueFlow]:
         flow_ids, versions = [flow_id for flow_id, _version in without], [version for _flow_id, version in without]
@@ -362,8 +371,12 @@ class PostgresScheduleStore:
             return ()
         wanted = {"execution_ids": list(taken)}
         rows = self._do_one("list pending executions", lambda c: c.execute(_LIST_PENDING, wanted).all())
-        return [
-            PendingExecution(
+        return [pending for row in rows if (pending := self._read_pending(row)) is not None]
+
+    def _read_pending(self, row: Row[Any]) -> PendingExecution | None:
+        """None: this process can't read it, and it is left to those that can. It is told once."""
+        try:
+            return PendingExecution(
                 execution_id=row.execution_id,
                 flow=flow_of(row),
                 selection=selection_from_json(row.selection),
@@ -371,8 +384,15 @@ class PostgresScheduleStore:
                 message=row.message,
                 is_asked_to_end=row.is_asked_to_end or row.deleted_at is not None,
             )
-            for row in rows
-        ]
+        except (ValueError, RejectedError):
+            # What was found is not told: a config may hold what is secret.
+            if row.execution_id not in self._unreadable:
+                self._unreadable.add(row.execution_id)
+                said = (
+                    "the execution %d is not launched here: its flow %s is of another release, or was changed by hand"
+                )
+                _log.warning(said, row.execution_id, row.flow_id)
+            return None
 
     def count_ahead(self) -> dict[str, int]:
         rows = self._do_one("count what executors have not begun", lambda c: c.execute(_COUNT_AHEAD).all())
