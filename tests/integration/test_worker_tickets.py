@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gobblin_assets.state.tickets import TicketReportKind
 from gobblin_assets.tickets.ticket_worker import describe_progress
 from tests.support.changed_tables import ChangedTables
 from tests.support.postgres import Database
+from tests.support.spark import wait_until
 from tests.support.ticket_shop import Executor, TicketShop
 
 pytestmark = pytest.mark.turns(of=2)
@@ -147,3 +149,36 @@ def test_who_kills_a_worker_s_executor_loses_nothing(shop: TicketShop, tables: C
         shop.await_report(added, lambda report: report.attempt == 2 and report.kind is TicketReportKind.RUNNING)
         tables.await_published()
         tables.require_same("orders", "id")
+
+
+@pytest.mark.every_run
+def test_a_log_that_drains_ends_its_workers_behind_a_cut_and_they_go_on_when_it_is_resumed(
+    shop: TicketShop, tables: ChangedTables
+) -> None:
+    drains = shop.stores.drains
+    added = send(shop, tables)
+    first = shop.serve()
+    tables.await_published()
+    tables.do("DELETE FROM orders WHERE id < 50")
+    drains.begin("ann")
+    drained = shop.await_report(added, lambda report: report.kind is TicketReportKind.ENDED)
+    wait_until(lambda: not drains.read().working, "that nobody works")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait() == 0, shop.say()
+    tables.do("INSERT INTO orders VALUES (1000, 'meanwhile')")
+    shop.serve()
+    wait_until(lambda: shop.say().count("the log drains") == 2, shop.say)
+    time.sleep(1.5)
+    assert (drained.attempt, drained.details["state"]) == (1, "DRAINED")
+    assert shop.list_reports(added)[-1] == drained, "it was claimed while the log drained"
+    assert shop.stores.sink_workers.list_live(tables.described["job"]) == []
+    assert tables.ask(SLOTS) == 1, "a drain keeps the slot"
+
+    drains.end()
+    tables.await_published()
+    tables.require_same("orders", "id")
+    assert shop.list_reports(added)[-1].attempt == 2
+    pause = drains.read()
+    assert pause.last_begun_at is not None
+    assert pause.last_ended_at is not None
+    assert 1.5 < (pause.last_ended_at - pause.last_begun_at).total_seconds() < 30
