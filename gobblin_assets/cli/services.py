@@ -16,6 +16,7 @@ _COMMANDS: Final[Mapping[str, LazyCommand]] = {
     "executor": LazyCommand(
         "gobblin_assets.cli.node_questions", "reached_executors", "Executors that a running service sends tickets to."
     ),
+    "log": LazyCommand("gobblin_assets.cli.service_logs", "log", "Logs of executors, and their drains for upgrades."),
     "token": LazyCommand("gobblin_assets.cli.tokens", "token", "Tokens by which users are known."),
 }
 

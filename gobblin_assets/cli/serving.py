@@ -99,6 +99,7 @@ def serve(
     from gobblin_assets.service.guarded_executors import GuardedExecutors  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_flows import GuardedFlows  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_jobs import GuardedJobs  # noqa: PLC0415  the same
+    from gobblin_assets.service.guarded_logs import GuardedLogs  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_packs import GuardedPacks  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_probes import GuardedProbes  # noqa: PLC0415  the same
     from gobblin_assets.service.opening import open_service  # noqa: PLC0415  the same
@@ -123,6 +124,7 @@ def serve(
             probes=GuardedProbes(opened.probes, flows, rules),
             jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules, lambda: opened.topology_catalog.topology),
             executors=GuardedExecutors(opened.executors, rules),
+            logs=GuardedLogs(opened.logs, lambda: opened.topology_catalog.topology, rules, opened.flows.writes),
             topologies=opened.topology,
             rules=rules,
             packs=GuardedPacks(opened.packs, rules, opened.flows.writes),

@@ -138,7 +138,9 @@ class WorkerRun:
     def _explain(self, end: AttemptEnd) -> str:
         if end is not AttemptEnd.DRAINED:
             return ""
-        return "its run was terminated in Dagster" if self._is_terminated else "the time of its run was over"
+        if self._is_terminated:
+            return "its run was terminated in Dagster"
+        return "the time of its run was over" if time.monotonic() >= self._end_at_s else ""
 
     def _find_end(self) -> AttemptEnd | None:
         """The end that the time or the log asks for; that of a cancelled ticket is the keeper's."""

@@ -57,7 +57,7 @@ def build_workers_sensor(executor: str, job: dg.JobDefinition) -> dg.SensorDefin
             keeping.settle(stores.worker_tickets.list_open(executor))
             # Some of them may have ended by that.
             tickets = stores.worker_tickets.list_open(executor)
-            requests = keeping.ask(tickets, job.name)
+            requests = [] if stores.drains.is_draining() else keeping.ask(tickets, job.name)
             said = keeping.describe(tickets)
             working = {each.job: each.ticket_id for each in tickets if each.verb is not TicketVerb.DELETE}
             sinks = update_sinks(read_sinks(cursor), working, now.timestamp())

@@ -12,6 +12,7 @@ once and a kill leaves the version that was there before. A role with CREATE on 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 import psycopg
@@ -149,6 +150,12 @@ def refusal(status: SchemaStatus, history: SchemaHistory = LOG_HISTORY) -> Rejec
 def list_versions(history: SchemaHistory = LOG_HISTORY) -> list[str]:
     """Those of this code, in their order."""
     return sorted(path.name.partition("_")[0] for path in (history.migrations / "versions").glob("[0-9]*.py"))
+
+
+@cache
+def find_head(history: SchemaHistory = LOG_HISTORY) -> str:
+    """The version of this code."""
+    return list_versions(history)[-1]
 
 
 def _read_version(connection: Connection, history: SchemaHistory) -> SchemaStatus:

@@ -16,6 +16,7 @@ from gobblin_assets.state.postgres import (
     PostgresSinkWorkerStore,
 )
 from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
+from gobblin_assets.state.postgres.log_drains import PostgresLogDrainStore
 from gobblin_assets.state.postgres.reports import PostgresReportStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.postgres.wires import PostgresWireStore
@@ -41,4 +42,5 @@ def open_stores(engine: Engine) -> Stores:
         worker_tickets=PostgresWorkerTicketStore(engine),
         heartbeats=PostgresHeartbeatStore(engine),
         wires=PostgresWireStore(engine),
+        drains=PostgresLogDrainStore(engine),
     )

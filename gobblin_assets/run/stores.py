@@ -10,6 +10,7 @@ from gobblin_assets.state.datasets import DatasetStore, RunStore
 from gobblin_assets.state.events import EventStore
 from gobblin_assets.state.heartbeats import HeartbeatStore
 from gobblin_assets.state.leases import LeaseStore
+from gobblin_assets.state.log_drains import LogDrainStore
 from gobblin_assets.state.rate_shares import RateShareStore
 from gobblin_assets.state.reports import ReportStore
 from gobblin_assets.state.sinks import SinkWindowStore, SinkWorkerStore
@@ -38,3 +39,4 @@ class Stores:
     worker_tickets: WorkerTicketStore
     heartbeats: HeartbeatStore
     wires: WireStore
+    drains: LogDrainStore

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from gobblin_assets.model.executor_heartbeat import HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId, SentTicket, TicketId
+from gobblin_assets.state.log_drains import LogDrainStore
 from gobblin_assets.state.overview import Overview
 from gobblin_assets.state.tickets import FoundProbe, TicketOutput, TicketReport
 
@@ -95,4 +96,8 @@ class TicketLogs(Protocol):
 
         RejectedError: the service has no connection to that log.
         """
+        ...
+
+    def get_drains(self, log: str) -> LogDrainStore:
+        """The drains of the log of this name, "" for the service's own. RejectedError: nothing says where it is."""
         ...

@@ -17,5 +17,8 @@ class HeartbeatStore(Protocol):
         ...
 
     def list_heartbeats(self) -> Sequence[HeardHeartbeat]:
-        """Of each process the last one, by executor, the latest first. What can't be read is left out, and told."""
+        """Of each process the last one, by executor, the latest first. What can't be read is left out, and told.
+
+        While the log drains, nobody is WORKING, whatever its release says.
+        """
         ...

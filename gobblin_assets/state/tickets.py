@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from gobblin_assets.errors import ErrorFamily
+from gobblin_assets.errors import ErrorFamily, RejectedError
 from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
@@ -48,6 +48,10 @@ PROBES_OPEN_MAX: Final = 20
 
 LONG_RUN_S: Final = 30.0
 LONG_RUNS: Final = 5
+
+
+class StaleReleaseError(RejectedError):
+    """The log is of another version than this package: the log was upgraded since the process opened it."""
 
 
 class TicketReportKind(StrEnum):
@@ -194,7 +198,10 @@ class TicketStore(Protocol):
         ...
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
-        """Those that cancel others first, then those that wait for no slot, ADD last; of each, the oldest first."""
+        """Those that cancel others first, then those that wait for no slot, ADD last; of each, the oldest first.
+
+        While the log drains, only those that cancel others.
+        """
         ...
 
     def describe_waiting(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
@@ -206,9 +213,9 @@ class TicketStore(Protocol):
         ...
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
-        """The next attempt. None: the ticket has ended, its last attempt lives, or its attempts are used up.
+        """The next attempt. None: the ticket has ended, its last attempt lives, its attempts are used up; a drain.
 
-        A ticket without an attempt that has expired is ended as CANCELLED.
+        A ticket without an attempt that has expired is ended as CANCELLED. StaleReleaseError: the log was upgraded.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Keeps the claim of an attempt that runs in this process, where no executor does it from beside.
 
-A thread renews the claim, keeps what the attempt says, and asks the log whether somebody cancels the ticket. So a
-ticket is cancelled, although nobody else of its executor may be at work.
+A thread renews the claim, keeps what the attempt says, and asks the log whether somebody cancels the ticket, and
+whether the log drains. So an attempt ends, although nobody else of its executor may be at work.
 """
 
 import os
@@ -90,6 +90,8 @@ class ClaimKeeper:
                 self._interrupt(AttemptEnd.DRAINED)
         if self.stores.tickets.list_cancels(self.claim.ticket_id):
             self._interrupt(AttemptEnd.CANCELLED)
+        elif self.stores.drains.is_draining():
+            self._interrupt(AttemptEnd.DRAINED)
         elif (end := self.find_end()) is not None:
             self._interrupt(end)
 

@@ -3,6 +3,9 @@
 The process does the work and reports it. The executor renews its claims, reports processes that died, and passes on
 that a ticket is cancelled. If the executor dies, its processes notice and end, its claims expire, and another executor
 of the name takes the tickets over.
+
+While the log drains, its processes end as when it is asked to end itself, and it begins nothing. Behind an upgrade it
+ends: another release goes on.
 """
 
 import math
@@ -17,7 +20,7 @@ from gobblin_assets.model.clock import Clock
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import TicketId, TicketVerb
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.state.tickets import PROBE_LIFE_S, AttemptEnd, Claim, OpenTicket
+from gobblin_assets.state.tickets import PROBE_LIFE_S, AttemptEnd, Claim, OpenTicket, StaleReleaseError
 from gobblin_assets.tickets.attempt_processes import AttemptProcess, AttemptProcesses
 from gobblin_assets.tickets.heartbeats import Heart
 from gobblin_assets.tickets.inbox import end_dead_run, give_up_ticket, report_all_missed
@@ -89,20 +92,28 @@ class ProcessExecutor:
     say: Callable[[str], None]
     _children: dict[TicketId, _Child] = field(default_factory=dict)
     _renew_at_s: float = 0.0
+    _phase: ExecutorPhase = ExecutorPhase.WORKING
 
     def take_tickets(self, wait: Callable[[float], bool]) -> None:
-        """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them."""
+        """Work until ``wait(seconds)`` says to stop; then drain: end all processes, and wait for them.
+
+        StaleReleaseError, behind that too: the log was upgraded meanwhile.
+        """
         pause_s = 0.0
-        while not wait(pause_s or POLL_S):
-            is_there = self._try(partial(self._beat, ExecutorPhase.WORKING)) and self._try(self._look)
-            pause_s = 0.0 if is_there else _PAUSE_S
-        self.processes.close()
-        self._drain()
+        try:
+            while not wait(pause_s or POLL_S):
+                is_there = self._try(self._heed_drain) and self._try(self._look)
+                pause_s = 0.0 if is_there else _PAUSE_S
+        finally:
+            self.processes.close()
+            self._drain()
 
     def _try(self, act: Callable[[], None]) -> bool:
         """Whether the log could be asked. It may be away for hours; what runs goes on meanwhile."""
         try:
             act()
+        except StaleReleaseError:
+            raise
         except (RetryableError, OutcomeUnknownError) as error:
             self.say(str(error))
             return False
@@ -113,6 +124,17 @@ class ProcessExecutor:
     def _beat(self, phase: ExecutorPhase) -> None:
         if self.options.slots > 0:
             self.heart.beat(phase)
+
+    def _heed_drain(self) -> None:
+        is_draining = self.stores.drains.is_draining()
+        phase = ExecutorPhase.DRAINING if is_draining else ExecutorPhase.WORKING
+        if phase is not self._phase:
+            self._phase = phase
+            self.say("the log drains: what runs is ended, and goes on later" if is_draining else "the log is resumed")
+        if is_draining:
+            for child in self._children.values():
+                self._stop(child, DRAINING)
+        self._beat(phase)
 
     def _look(self) -> None:
         self._reap()

@@ -243,6 +243,9 @@ class OneWay:
     def get_overview(self, _way: str) -> Any:
         raise AssertionError("nobody asks")
 
+    def get_drains(self, _log: str) -> Any:
+        raise AssertionError("nobody asks")
+
 
 def test_a_way_that_hangs_holds_up_its_own_jobs_and_no_others(world: WireWorld) -> None:
     hanging, good = OneWay(world), OneWay(world)

@@ -155,6 +155,27 @@ def test_a_worker_that_is_cancelled_ends_behind_a_cut_also_without_dagster(
     assert not world.stores.sink_workers.list_live(tables.described["job"])
 
 
+def test_a_worker_ends_behind_a_cut_when_its_log_drains_and_is_followed_once_it_is_resumed(
+    world: WorkersInDagster, tables: ChangedTables
+) -> None:
+    added = world.send()
+    (request,) = world.tick()
+    working = world.start(request)
+    tables.await_published()
+    world.stores.drains.begin("ann")
+    working.join(30)
+    assert (working.exitcode, world.list_ends(added)) == (0, ["DRAINED"])
+    assert not world.tick()
+    assert world.run(request).status is dg.DagsterRunStatus.SUCCESS, "what is asked for twice has nothing to claim"
+    tables.do("UPDATE orders SET customer = 'new' WHERE id < 10")
+    world.stores.drains.end()
+    (request,) = world.tick()
+    world.start(request)
+    tables.await_published()
+    tables.require_same("orders", "id")
+    assert [each.attempt for each in world.list_reports(added) if each.kind is TicketReportKind.CLAIMED] == [1, 2]
+
+
 def test_a_ticket_that_is_cancelled_while_its_run_is_queued_is_not_begun(
     world: WorkersInDagster, tables: ChangedTables
 ) -> None:

@@ -389,6 +389,17 @@ def expire_pauses(shop: TicketShop, ticket_id: TicketId) -> None:
     wait_until(is_last, shop)
 
 
+def test_behind_an_upgrade_of_the_log_an_executor_of_before_ends(ticket_shop: TicketShop) -> None:
+    executor = ticket_shop.serve()
+    wait_until(lambda: "slots" in ticket_shop.say(), ticket_shop)
+    with ticket_shop.engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin.alembic_version SET version_num = '9999'"))
+    ticket_id = ticket_shop.send()
+    assert executor.wait(WAIT_S_MAX) == 2, ticket_shop.say()
+    assert "Upgrade the package gobblin-assets" in ticket_shop.say()
+    assert ticket_shop.kinds(ticket_id) == []
+
+
 def test_while_the_log_is_away_the_executor_stays_and_goes_on(ticket_shop: TicketShop, server: EmbeddedServer) -> None:
     """The database takes no connections for a while, and those that were open are gone."""
     name = str(ticket_shop.engine.url.database)

@@ -472,6 +472,19 @@ class TestCommands:
         assert (code, said.count("\n")) == (2, 1)
         assert "there is no flow 'orders'" in said
 
+    def test_a_log_by_commands_and_on_its_page(self, service: RunningService) -> None:
+        code, said, waited = self.run(service, "log", "drain", "own-log", "--wait")
+        assert (code, "DRAINING" in said) == (0, True)
+        assert "nobody works on the log own-log" in waited
+        page = service.ask("GET", "/ui/topology").text
+        assert "Nobody works: the log can be upgraded." in page
+        assert service.send_form("/ui/logs/own-log/resume", {}).status == 303
+        (listed,) = json.loads(self.run(service, "log", "list", "--json")[1])
+        assert (listed["state"], listed["last_pause_s"] > 0) == ("WORKING", True)
+        page = service.ask("GET", "/ui/topology").text
+        assert "/ui/logs/own-log/drain" in page
+        assert 'data-label="Last pause">' + f"{listed['last_pause_s']:.1f} s" in page
+
     def test_a_service_that_is_away(self, service: RunningService) -> None:
         code, _, said = self.run(service, "flow", "list", "--url", "http://127.0.0.1:9")
         assert code == 1
@@ -618,6 +631,17 @@ class TestRights:
         assert answer.status == 422
         assert "vault" not in str(answer.json["hint"])
         refused(ask("ann", "PUT", f"{API}/nodes/x", {"kind": "files", "root": "/x"}), 403, "user")
+
+    def test_a_log_is_drained_by_who_may_manage(self, ask: Any) -> None:
+        (shown,) = ask("ann", "GET", f"{API}/logs").json
+        assert (shown["name"], shown["executors"], shown["state"]) == ("own-log", ["here"], "WORKING")
+        assert "/ui/logs/own-log/drain" not in ask("ann", "GET", "/ui/topology").text
+        refused(ask("ann", "POST", f"{API}/logs/own-log:drain"), 403, "user")
+        refused(ask("ann", "POST", f"{API}/logs/own-log:resume"), 403, "user")
+        refused(ask("eve", "POST", f"{API}/logs/other:drain"), 404, "log")
+        drained = ask("eve", "POST", f"{API}/logs/own-log:drain").json
+        assert (drained["state"], drained["drained_by"], drained["working"]) == ("DRAINING", "eve", 0)
+        assert ask("eve", "POST", f"{API}/logs/own-log:resume").json["state"] == "WORKING"
 
     def test_an_answer_is_for_who_asked_and_may_make_flows(self, ask: Any) -> None:
         path = f"{API}/nodes/vault:suggest?wait_s=0"

@@ -2,19 +2,33 @@
 
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+import yaml
+from sqlalchemy import Engine, text
 
+from gobblin_assets.db import schema
 from gobblin_assets.jobs.sink.running import read_sink_datasets
+from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S
 from gobblin_assets.model.job_ticket import TicketId, TicketShape, TicketVerb
+from gobblin_assets.service import opening
+from gobblin_assets.service.access import User
+from gobblin_assets.service.flow_config import read_flow_config
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.statuses import JobStatus
+from gobblin_assets.settings import read_settings
+from gobblin_assets.spec.job_options import LeaseSpec
 from gobblin_assets.state.tickets import TicketReportKind
 from gobblin_assets.tickets.ticket_worker import describe_progress
 from tests.support.changed_tables import ChangedTables
 from tests.support.postgres import Database
+from tests.support.spark import wait_until
 from tests.support.ticket_shop import Executor, TicketShop
 
 pytestmark = pytest.mark.turns(of=2)
@@ -147,3 +161,99 @@ def test_who_kills_a_worker_s_executor_loses_nothing(shop: TicketShop, tables: C
         shop.await_report(added, lambda report: report.attempt == 2 and report.kind is TicketReportKind.RUNNING)
         tables.await_published()
         tables.require_same("orders", "id")
+
+
+@pytest.mark.every_run
+def test_a_log_that_drains_ends_its_workers_behind_a_cut_and_they_go_on_when_it_is_resumed(
+    shop: TicketShop, tables: ChangedTables
+) -> None:
+    drains = shop.stores.drains
+    added = send(shop, tables)
+    first = shop.serve()
+    tables.await_published()
+    tables.do("DELETE FROM orders WHERE id < 50")
+    drains.begin("ann")
+    drained = shop.await_report(added, lambda report: report.kind is TicketReportKind.ENDED)
+    wait_until(lambda: not drains.read().working, "that nobody works")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait() == 0, shop.say()
+    tables.do("INSERT INTO orders VALUES (1000, 'meanwhile')")
+    shop.serve()
+    wait_until(lambda: shop.say().count("the log drains") == 2, shop.say)
+    time.sleep(1.5)
+    assert (drained.attempt, drained.details["state"]) == (1, "DRAINED")
+    assert shop.list_reports(added)[-1] == drained, "it was claimed while the log drained"
+    assert shop.stores.sink_workers.list_live(tables.described["job"]) == []
+    assert tables.ask(SLOTS) == 1, "a drain keeps the slot"
+
+    drains.end()
+    tables.await_published()
+    tables.require_same("orders", "id")
+    assert shop.list_reports(added)[-1].attempt == 2
+    pause = drains.read()
+    assert pause.last_begun_at is not None
+    assert pause.last_ended_at is not None
+    assert 1.5 < (pause.last_ended_at - pause.last_begun_at).total_seconds() < 30
+
+
+def write_topology(folder: Path) -> Path:
+    nodes = {
+        "shop": {"kind": "change_log", "connection": "shop"},
+        "lake": {"kind": "files", "root": str(folder / "lake")},
+    }
+    can_do = {"capabilities": ["sink.postgres_log"], "nodes": [*nodes]}
+    file = folder / "topology.yaml"
+    file.write_text(yaml.safe_dump({"nodes": nodes, "executors": {"first": can_do, "second": {**can_do, "cost": 5}}}))
+    return file
+
+
+def find_holder(shop: TicketShop) -> str | None:
+    """Who holds the lane of ``orders`` now."""
+    with shop.engine.connect() as connection:
+        found = connection.execute(text("SELECT owner FROM gobblin.lease WHERE expires_at > clock_timestamp()"))
+        return found.scalars().one_or_none()
+
+
+def kill_all(executor: "subprocess.Popen[bytes]") -> None:
+    """The executor, and whatever it has started."""
+    children = Path(f"/proc/{executor.pid}/task/{executor.pid}/children").read_text(encoding="ascii").split()
+    for pid in (executor.pid, *map(int, children)):
+        os.kill(pid, signal.SIGKILL)
+    assert executor.wait() == -signal.SIGKILL
+
+
+@pytest.mark.thorough
+def test_the_worker_of_a_killed_executor_goes_on_at_another_one_with_the_end_of_its_leases(
+    shop: TicketShop, tables: ChangedTables
+) -> None:
+    schema.upgrade(shop.engine, history=SERVICE_HISTORY)
+    topology, settings, key = write_topology(shop.folder), read_settings(shop.environment), FlowKey("sales", "orders")
+    options = {"flow_group": key.group, "flow_name": key.name, "source": "shop", "destinations": ["lake"]}
+    parameters = {"publication": "lake", "datasets": [{"table": "public.orders"}]}
+    with opening.open_service(settings, topology, [], "multi_hop", {}, lambda _line: None) as opened:
+        executors = [shop.serve(name=name) for name in ("first", "second")]
+        wait_until(lambda: shop.say().count("slots") == 2, shop.say)
+        opened.flows.create(User("ann", frozenset()), read_flow_config({**options, "parameters": parameters}))
+
+        def get_job() -> JobStatus:
+            return opened.flows.get_status(key).jobs[0]
+
+        tables.options = {"job": get_job().job_name}
+        tables.await_published()
+        before = find_holder(shop)
+        assert (get_job().job_group, before is not None) == ("first", True)
+        tables.do("DELETE FROM orders WHERE id < 50", "INSERT INTO orders VALUES (1000, 'at the kill')")
+        kill_all(executors[0])
+        killed_at = time.monotonic()
+        tables.do("UPDATE orders SET customer = 'behind it' WHERE id > 250")
+        wait_until(
+            lambda: get_job().job_group == "second", lambda: str(get_job()), progress=lambda: time.monotonic() // 60
+        )
+        moved_s = time.monotonic() - killed_at
+        wait_until(lambda: find_holder(shop) not in (None, before), shop.say, progress=lambda: time.monotonic() // 60)
+        held_s = time.monotonic() - killed_at
+        tables.await_published()
+        tables.require_same("orders", "id")
+        assert get_job().attempt == 2
+    assert moved_s < SILENT_AFTER_S + 10
+    assert held_s < LeaseSpec().ttl_s + 15, f"moved after {moved_s:.0f} s, held after {held_s:.0f} s"

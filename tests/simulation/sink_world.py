@@ -333,6 +333,7 @@ class SinkHands:
             worker_tickets=_UNREACHED,
             heartbeats=_UNREACHED,
             wires=_UNREACHED,
+            drains=_UNREACHED,
         )
 
     def work(self) -> None:

@@ -210,6 +210,7 @@ class Runner:
             worker_tickets=_UNREACHED,
             heartbeats=_UNREACHED,
             wires=_UNREACHED,
+            drains=_UNREACHED,
         )
         self._fs = self._watch_files(SimFileSystem(world.disk))
 

@@ -26,6 +26,7 @@
     ticket_report     how far each attempt is, as the service reads it
     ticket_output     the last lines that the process of each attempt said
     executor_heartbeat  the processes that take tickets: when each was heard, what it can do
+    log_drain         when nobody may claim tickets, so that the log can be upgraded
     wire_holder       which process of an executor reads its topic of tickets
     wire_place        up to where such a topic is in this log
     wired_ticket      tickets whose reports are told by a topic, and up to where they are
@@ -64,6 +65,7 @@ from gobblin_assets.db.tables.state import (
 from gobblin_assets.db.tables.tickets import (
     executor_heartbeat,
     job_ticket,
+    log_drain,
     log_identity,
     ticket_claim,
     ticket_output,
@@ -84,6 +86,7 @@ __all__ = [
     "lane",
     "lease",
     "ledger",
+    "log_drain",
     "log_identity",
     "metadata",
     "past_sequence",

@@ -68,6 +68,8 @@ ticket_claim = Table(
     Column("digest", LargeBinary, nullable=False),
     Column("log_id", Uuid, nullable=False),
     Column("owner", Text, nullable=False),
+    # Of the release that claims. A trigger refuses another one than the log's, and all while the log drains.
+    Column("schema_version", Text),
     moment("claimed_at", nullable=False, default_now=True),
     moment("expires_at", nullable=False),
     Column("ended_as", Text),
@@ -117,4 +119,16 @@ executor_heartbeat = Table(
     Column("owner", Text, primary_key=True),
     moment("beaten_at", nullable=False, default_now=True),
     Column("body", JSONB, nullable=False),
+)
+
+log_drain = Table(
+    "log_drain",
+    metadata,
+    # Made by who drains, so that a repetition finds its own drain.
+    Column("drain_id", Uuid, primary_key=True),
+    Column("asked_by", Text, nullable=False),
+    moment("begun_at", nullable=False, default_now=True),
+    moment("ended_at"),
+    # One at a time.
+    Index("log_drain_open", text("(ended_at IS NULL)"), unique=True, postgresql_where=text("ended_at IS NULL")),
 )

@@ -10,6 +10,7 @@ from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
 from gobblin_assets.service.guarded_executors import ShownExecutor
+from gobblin_assets.service.guarded_logs import ShownLog
 from gobblin_assets.service.guarded_packs import VisiblePack
 from gobblin_assets.service.guarded_probes import DryRun
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, PendingFlow, PlannedJob
@@ -302,6 +303,19 @@ class ExecutorBody(BaseModel):
     health: ExecutorHealthBody
 
 
+class LogBody(BaseModel):
+    """A log of executors, and whether it drains."""
+
+    name: str
+    executors: list[str] = Field(description="Those that the user may use.")
+    state: str = Field(description="WORKING; DRAINING: nobody claims tickets; AWAY: it can't be asked.")
+    reason: str = Field(description="Why it is away.")
+    draining_since: dt.datetime | None
+    drained_by: str = Field(description="Who asked for the drain.")
+    working: int | None = Field(description="Attempts that live. Without any, a log that drains can be upgraded.")
+    last_pause_s: float | None = Field(description="From the begin to the end of the last drain.")
+
+
 class TemplateBody(BaseModel):
     """A job template: what it needs, between which kinds of nodes."""
 
@@ -555,6 +569,20 @@ def show_node(node: DataNode) -> NodeBody:
         transit=node.transit,
         groups=sorted(node.groups),
         description=node.description,
+    )
+
+
+def show_log(shown: ShownLog) -> LogBody:
+    drain = shown.drain
+    return LogBody(
+        name=shown.name,
+        executors=list(shown.executors),
+        state="AWAY" if drain is None else "WORKING" if drain.since is None else "DRAINING",
+        reason=shown.away,
+        draining_since=shown.since,
+        drained_by="" if drain is None else drain.asked_by,
+        working=None if drain is None else drain.working,
+        last_pause_s=None if shown.pause_s is None else round(shown.pause_s, 1),
     )
 
 

@@ -18,6 +18,7 @@ from gobblin_assets.service.flow_store import StaleVersionError, StoredFlow
 from gobblin_assets.service.guarded_executors import GuardedExecutors
 from gobblin_assets.service.guarded_flows import GuardedFlows
 from gobblin_assets.service.guarded_jobs import GuardedJobs
+from gobblin_assets.service.guarded_logs import GuardedLogs
 from gobblin_assets.service.guarded_packs import GuardedPacks
 from gobblin_assets.service.guarded_probes import GuardedProbes
 from gobblin_assets.service.probes import ANSWER_WAIT_S_MAX
@@ -44,6 +45,7 @@ class ServedParts:
     probes: GuardedProbes
     jobs: GuardedJobs
     executors: GuardedExecutors
+    logs: GuardedLogs
     topologies: TopologyManager
     rules: Callable[[], AccessRules]
     packs: GuardedPacks

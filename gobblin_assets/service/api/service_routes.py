@@ -12,11 +12,13 @@ from gobblin_assets.service.access import User, may_use
 from gobblin_assets.service.api.representations import (
     ExecutorBody,
     HealthBody,
+    LogBody,
     NodeBody,
     PastExecutionBody,
     TokenBody,
     UserBody,
     show_executor,
+    show_log,
     show_node,
     show_past_execution,
 )
@@ -84,6 +86,24 @@ def delete_executor(parts: Parts, user: Asker, executor: str) -> None:
     parts.rules().check_manager(user)
     if not parts.topologies.remove_executor(unquote(executor)):
         raise _no_such("executor", unquote(executor))
+
+
+@service_routes.get("/logs")
+def list_logs(parts: Parts, user: Asker) -> list[LogBody]:
+    """List the logs of the executors that the user may use: whether they drain, and how long the last drain took."""
+    return [show_log(each) for each in parts.logs.list_shown(user)]
+
+
+@service_routes.post("/logs/{log}:drain")
+def drain_log(parts: Parts, user: Asker, log: str) -> LogBody:
+    """Let nobody claim tickets of a log, and end what runs there, so that the log can be upgraded."""
+    return show_log(parts.logs.drain(user, unquote(log)))
+
+
+@service_routes.post("/logs/{log}:resume")
+def resume_log(parts: Parts, user: Asker, log: str) -> LogBody:
+    """Let the executors of a log claim tickets again."""
+    return show_log(parts.logs.resume(user, unquote(log)))
 
 
 @service_routes.get("/me")

@@ -11,8 +11,10 @@ from gobblin_assets.db.transactions import TRIES_MAX
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.executor_heartbeat import HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId
+from gobblin_assets.state.log_drains import LogDrainStore
 from gobblin_assets.state.overview import Overview
 from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
+from gobblin_assets.state.postgres.log_drains import PostgresLogDrainStore
 from gobblin_assets.state.postgres.overview import PostgresOverview
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 
@@ -49,6 +51,7 @@ class PostgresTicketLogs:
         self._engines: dict[str, Engine] = {}
         self._stores: dict[str, LogWire] = {OWN_LOG: LogWire(own)}
         self._overviews: dict[str, Overview] = {OWN_LOG: PostgresOverview(own, tries=_TRIES)}
+        self._drains: dict[str, LogDrainStore] = {OWN_LOG: PostgresLogDrainStore(own, tries=_TRIES)}
 
     def get_store(self, log: str) -> LogWire:
         self._open(log)
@@ -57,6 +60,10 @@ class PostgresTicketLogs:
     def get_overview(self, log: str) -> Overview:
         self._open(log)
         return self._overviews[log]
+
+    def get_drains(self, log: str) -> LogDrainStore:
+        self._open(log)
+        return self._drains[log]
 
     def _open(self, log: str) -> None:
         with self._lock:
@@ -70,6 +77,7 @@ class PostgresTicketLogs:
                     )
                 self._engines[log] = self._open_engine(url)
                 self._overviews[log] = PostgresOverview(self._engines[log], tries=_TRIES)
+                self._drains[log] = PostgresLogDrainStore(self._engines[log], tries=_TRIES)
                 self._stores[log] = LogWire(self._engines[log], tries=_TRIES)
 
     def get_log_id(self, log: str) -> LogId:

@@ -14,6 +14,7 @@ from gobblin_assets.extensions import Extensions
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.ticket_logs import TicketLogs, TicketWire
 from gobblin_assets.service.topology import BY_LOG, ExecutorSpec, Topology
+from gobblin_assets.state.log_drains import LogDrainStore
 from gobblin_assets.state.overview import Overview
 
 
@@ -95,6 +96,9 @@ class ExecutorWires:
         with self._lock:
             log = self._get_executor(way).log
         return self._logs.get_overview(log)
+
+    def get_drains(self, log: str) -> LogDrainStore:
+        return self._logs.get_drains(log)
 
     def close(self) -> None:
         with self._lock:

@@ -54,8 +54,22 @@ def show_topology(request: Request, parts: Parts, user: Asker) -> Response:
         user=user,
         nodes=find_nodes(parts, user),
         executors=parts.executors.list_shown(user),
+        logs=parts.logs.list_shown(user),
+        may_drain=parts.logs.may_drain(user),
         topology=parts.topologies.topology,
     )
+
+
+@service_pages.post(f"{PAGES}/logs/{{log}}/drain")
+def drain_log_by_page(parts: Parts, user: Asker, log: str) -> Response:
+    parts.logs.drain(user, log)
+    return go_to(f"{PAGES}/topology")
+
+
+@service_pages.post(f"{PAGES}/logs/{{log}}/resume")
+def resume_log_by_page(parts: Parts, user: Asker, log: str) -> Response:
+    parts.logs.resume(user, log)
+    return go_to(f"{PAGES}/topology")
 
 
 @service_pages.get(f"{PAGES}/templates")

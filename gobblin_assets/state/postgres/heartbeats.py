@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Connection, Engine, text
@@ -11,10 +12,12 @@ from gobblin_assets.db.transactions import transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.executor_heartbeat import (
     ExecutorHeartbeat,
+    ExecutorPhase,
     HeardHeartbeat,
     heartbeat_from_json,
     heartbeat_to_json,
 )
+from gobblin_assets.state.postgres.log_drains import IS_DRAINING
 
 KEPT_S: Final = 24 * 3_600.0
 """So long a process that beats no more is remembered; the last one of an executor stays."""
@@ -36,10 +39,11 @@ _FORGET = text("""
 """)
 
 # A clock that went back makes no heartbeat of the future.
-_HEARD = text("""
+_HEARD = text(f"""
     SELECT h.body, greatest(extract(epoch FROM clock_timestamp() - h.beaten_at), 0)::float8 AS heard_ago_s,
-           i.waiting, i.working
+           i.waiting, i.working, d.is_draining
       FROM gobblin.executor_heartbeat h
+     CROSS JOIN (SELECT {IS_DRAINING} AS is_draining) d
       LEFT JOIN LATERAL (
            SELECT count(*) FILTER (WHERE NOT t.is_taken) AS waiting, count(*) FILTER (WHERE t.is_taken) AS working
              FROM (SELECT EXISTS (SELECT FROM gobblin.ticket_claim c
@@ -80,6 +84,8 @@ class PostgresHeartbeatStore:
             except RejectedError as error:
                 self._tell_once(str(error))
                 continue
+            if row.is_draining and beat.phase is ExecutorPhase.WORKING:
+                beat = replace(beat, phase=ExecutorPhase.DRAINING)
             found.append(HeardHeartbeat(beat, row.heard_ago_s, row.waiting, row.working))
         return found
 

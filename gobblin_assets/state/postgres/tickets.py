@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy.exc import DBAPIError
 
 from gobblin_assets.db.notices import Channel, notify
+from gobblin_assets.db.schema import find_head
 from gobblin_assets.db.table_metadata import states
 from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, CorruptionError, FencedError, RejectedError, RetryableError
@@ -30,6 +32,7 @@ from gobblin_assets.model.job_ticket import (
 from gobblin_assets.model.state import RunId, SequenceId
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.postgres import waiting_tickets
+from gobblin_assets.state.postgres.log_drains import IS_DRAINING, require_drain
 from gobblin_assets.state.postgres.ticket_jobs import list_last_tickets, load_ticket_jobs
 from gobblin_assets.state.tickets import (
     LONG_LIFE_S,
@@ -94,6 +97,7 @@ _CLAIMABLE = text(f"""
            {COUNTED_ATTEMPTS} AS attempts
       FROM gobblin.job_ticket t LEFT JOIN LATERAL ({LAST_CLAIM.format("t.ticket_id")}) l ON true
      WHERE t.executor = :executor AND t.ended_at IS NULL AND l.is_live IS NOT TRUE
+       AND (t.verb = 'CANCEL' OR NOT {IS_DRAINING})
        AND (l.ended_as IS DISTINCT FROM 'DIED' OR t.verb = 'PROBE'
             OR l.ended_at <= clock_timestamp()
                              - make_interval(secs => least(:pause_s_max, :pause_s * 2 ^ least(l.attempt, 20))))
@@ -146,8 +150,8 @@ _OLDER = text("""
 """)
 
 _CLAIM = text("""
-    INSERT INTO gobblin.ticket_claim (ticket_id, attempt, claim_id, digest, log_id, owner, expires_at)
-    SELECT :ticket_id, :attempt, :claim_id, :digest, i.log_id, :owner,
+    INSERT INTO gobblin.ticket_claim (ticket_id, attempt, claim_id, digest, log_id, owner, schema_version, expires_at)
+    SELECT :ticket_id, :attempt, :claim_id, :digest, i.log_id, :owner, :schema_version,
            clock_timestamp() + make_interval(secs => :ttl_s)
       FROM gobblin.log_identity i
 """)
@@ -306,7 +310,7 @@ class PostgresTicketStore:
             put_ticket(connection, sent)
             return _claim(connection, sent.ticket_id, claim_id, report_id, owner, ttl_s)
 
-        return self._do("send a ticket and claim it", body, committed=Failpoint.TICKET_CLAIMED)
+        return self._try_claim("send a ticket and claim it", body)
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:
         pauses = {"pause_s": _PAUSE_S, "pause_s_max": _PAUSE_S_MAX, "long_life_s": LONG_LIFE_S}
@@ -324,11 +328,14 @@ class PostgresTicketStore:
 
     def claim(self, ticket_id: TicketId, owner: str, *, ttl_s: float) -> Claim | None:
         claim_id, report_id = uuid.uuid4(), uuid.uuid4()
-        return self._do(
-            "claim a ticket",
-            lambda c: _claim(c, ticket_id, claim_id, report_id, owner, ttl_s),
-            committed=Failpoint.TICKET_CLAIMED,
-        )
+        return self._try_claim("claim a ticket", lambda c: _claim(c, ticket_id, claim_id, report_id, owner, ttl_s))
+
+    def _try_claim(self, name: str, body: Callable[[Connection], Claim | None]) -> Claim | None:
+        try:
+            return self._do(name, body, committed=Failpoint.TICKET_CLAIMED)
+        except DBAPIError as error:
+            require_drain(error)
+            return None
 
     def renew(self, claims: Collection[Claim], *, ttl_s: float) -> Collection[Claim]:
         arguments = {
@@ -579,6 +586,7 @@ def _claim(
     _find_log_id(connection)
     made = Claim(ticket_id, 1 if last is None else last.attempt + 1)
     arguments = {"attempt": made.attempt, "claim_id": claim_id, "digest": ticket.digest, "owner": owner}
+    arguments["schema_version"] = find_head()
     connection.execute(_CLAIM, {"ticket_id": ticket_id, "ttl_s": ttl_s, **arguments})
     _append(connection, made, report_id, TicketReportKind.CLAIMED, {"owner": owner})
     return made
