@@ -10,6 +10,7 @@ from typing import Final
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.notices import Channel, NoticeListener
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.service.adoption import RunAdoption
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
@@ -24,6 +25,7 @@ from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.placement import JobPlacement
+from gobblin_assets.service.postgres.adoptions import PostgresAdoptionStore
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import prepare_schema
@@ -47,6 +49,7 @@ from gobblin_assets.settings import Settings
 PROBES_LOOK_EVERY_S: Final = 10.0
 HEARTBEATS_LOOK_EVERY_S: Final = 3.0
 EXECUTORS_LOOK_EVERY_S: Final = 1.0
+ADOPTION_LOOK_EVERY_S: Final = 2.0
 FORGET_EVERY_S: Final = 3600.0
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
@@ -113,6 +116,7 @@ def open_service(
         probes = Probes(lambda: limited.topology, logs)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
         placement = JobPlacement(lambda: limited.topology, executors.healths.get)
+        adoption = RunAdoption(PostgresAdoptionStore(engine), logs, lambda: topologies.topology)
         core = CoreServices(
             catalog,
             flows,
@@ -126,6 +130,7 @@ def open_service(
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("old slots", partial(schedules.forget_slots, kept_days=kept_days), FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
+                Loop("adoption", adoption.look, ADOPTION_LOOK_EVERY_S),
                 Loop("heartbeats", executors.look, HEARTBEATS_LOOK_EVERY_S),
                 Loop("executors", SentJobWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],

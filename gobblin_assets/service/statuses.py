@@ -84,7 +84,10 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """One execution of a flow, with its jobs in the order of the plan."""
+    """One execution of a flow, with its jobs in the order of the plan.
+
+    ``asked_by``: a user; of one that an executor began by itself, what began it, such as dagster.
+    """
 
     flow: FlowKey
     execution_id: int
@@ -94,3 +97,4 @@ class FlowStatus:
     ended_at: dt.datetime | None
     message: str
     jobs: tuple[JobStatus, ...]
+    asked_by: str = ""

@@ -218,7 +218,10 @@ class NamedJobBody(BaseModel):
 
 
 class StatusBody(BaseModel):
-    """An execution of a flow."""
+    """An execution of a flow.
+
+    ``asked_by``: a user; of a run that an executor began by itself, what began it, such as dagster.
+    """
 
     flow_group: str
     flow_name: str
@@ -228,6 +231,7 @@ class StatusBody(BaseModel):
     started_at: dt.datetime
     ended_at: dt.datetime | None
     message: str
+    asked_by: str
     jobs: list[JobStatusBody]
 
 
@@ -491,6 +495,7 @@ def show_status(status: FlowStatus) -> StatusBody:
         started_at=status.started_at,
         ended_at=status.ended_at,
         message=status.message,
+        asked_by=status.asked_by,
         jobs=[show_job_status(each) for each in status.jobs],
     )
 

@@ -17,7 +17,8 @@ PROGRESS_COLUMNS: Final = """
 """
 
 _EXECUTION_COLUMNS: Final = """
-    e.execution_id, e.flow_version, e.status, e.started_at, e.ended_at, e.message, f.flow_group, f.flow_name
+    e.execution_id, e.flow_version, e.status, e.started_at, e.ended_at, e.message, e.asked_by, f.flow_group,
+    f.flow_name
 """
 
 _EXECUTION = text(f"""
@@ -131,6 +132,7 @@ def _statuses_of(connection: Connection, executions: Sequence[Row[Any]]) -> Sequ
             ended_at=row.ended_at,
             message=row.message,
             jobs=tuple(by_execution[row.execution_id]),
+            asked_by=row.asked_by,
         )
         for row in executions
     ]

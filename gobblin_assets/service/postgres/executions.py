@@ -216,7 +216,7 @@ _STATUS_OF = text("""
 """)
 
 _POLICY = text("""
-    SELECT v.config::text AS config, j.failures, j.moving_at IS NOT NULL AS is_moving
+    SELECT v.config::text AS config, j.failures, j.moving_at IS NOT NULL AS is_moving, e.is_adopted
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (e.flow_id, e.flow_version)
@@ -475,6 +475,9 @@ def _follow(
 ) -> None:
     """Give a job whose ticket has ended the next one, where one follows."""
     policy = connection.execute(_POLICY, job_arguments(job)).one()
+    if policy.is_adopted and ended.status is ExecutionStatus.FAILED:
+        # Who began it repeats it, as Dagster's retries do.
+        return
     config = FlowConfig.model_validate_json(policy.config)
     following = decide_next(
         ended,

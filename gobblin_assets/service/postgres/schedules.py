@@ -53,7 +53,8 @@ _LIST_DUE = text(f"""
 """)
 
 _IS_OPEN: Final = """
-    SELECT FROM gobblin_service.flow_execution o WHERE o.flow_id = f.flow_id AND o.ended_at IS NULL
+    SELECT FROM gobblin_service.flow_execution o
+     WHERE o.flow_id = f.flow_id AND o.ended_at IS NULL AND NOT o.is_adopted
 """
 
 _INSERT_PENDING: Final = """
@@ -155,14 +156,15 @@ _BEGIN_CONTINUOUS = text(f"""
         SELECT f.flow_id, f.version, f.owner FROM gobblin_service.flow f
           LEFT JOIN LATERAL (SELECT e.status, e.flow_version, e.message, e.ended_at
                                FROM gobblin_service.flow_execution e
-                              WHERE e.flow_id = f.flow_id ORDER BY e.execution_id DESC LIMIT 1) l ON true
+                              WHERE e.flow_id = f.flow_id AND NOT e.is_adopted
+                              ORDER BY e.execution_id DESC LIMIT 1) l ON true
          WHERE f.is_continuous AND f.deleted_at IS NULL AND f.state = 'ACTIVE' AND NOT f.restarts
            AND NOT EXISTS ({_IS_OPEN})
            AND CASE WHEN l.status IS NULL THEN true
                     WHEN l.status = 'FAILED' THEN
                          l.ended_at + make_interval(secs => least(CAST(:most_s AS float8), :first_s * power(2, (
                              SELECT least(count(*), 20) - 1 FROM gobblin_service.flow_execution p
-                              WHERE p.flow_id = f.flow_id AND p.status = 'FAILED'
+                              WHERE p.flow_id = f.flow_id AND p.status = 'FAILED' AND NOT p.is_adopted
                                 AND p.ended_at > now() - interval '1 hour')))) <= now()
                     ELSE l.flow_version <> f.version AND l.message <> :paused END
          ORDER BY f.flow_id LIMIT :limit FOR UPDATE OF f SKIP LOCKED),
