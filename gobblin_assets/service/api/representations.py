@@ -182,6 +182,17 @@ class SuggestBody(SpecModel):
     below: str = Field("", max_length=1_000, description="Of files: the directories below this one.")
 
 
+class JobAttemptBody(BaseModel):
+    """A ticket of a job before its last one: where it was sent, and how it ended."""
+
+    attempt: int
+    executor: str
+    status: str
+    message: str
+    ended_at: dt.datetime
+    ticket_id: str
+
+
 class JobStatusBody(BaseModel):
     """A job of an execution."""
 
@@ -198,6 +209,9 @@ class JobStatusBody(BaseModel):
     ticket_id: str
     template_uri: str | None = Field(description="With the version of the pack that the job was made by.")
     attempt: int = Field(description="Tickets of the job are counted from 1: retries, moves and resumed executions.")
+    attempts: list[JobAttemptBody] = Field(
+        description="Of one execution that was asked for: the job's earlier tickets, the latest first."
+    )
 
 
 class PastExecutionBody(BaseModel):
@@ -515,6 +529,17 @@ def show_job_status(job: JobStatus) -> JobStatusBody:
         ticket_id=str(job.ticket_id),
         template_uri=job.template_uri,
         attempt=job.attempt,
+        attempts=[
+            JobAttemptBody(
+                attempt=each.attempt,
+                executor=each.executor,
+                status=each.status.value,
+                message=each.message,
+                ended_at=each.ended_at,
+                ticket_id=str(each.ticket_id),
+            )
+            for each in job.earlier
+        ],
     )
 
 
