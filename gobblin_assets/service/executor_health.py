@@ -70,6 +70,14 @@ class ExecutorHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class UnheardWay:
+    """A way over which no heartbeats are heard. ``since_s``: so long, in seconds."""
+
+    since_s: float
+    error: GobblinError
+
+
+@dataclass(frozen=True, slots=True)
 class _Heard:
     """What a look found of an executor. ``log_id``: of the log that it is meant to work with; None: not known."""
 
@@ -93,6 +101,7 @@ class ExecutorHealths:
         self._away = AwayLogs(logs)
         self._lock = threading.Lock()
         self._heard: dict[str, _Heard] = {}
+        self._unheard: dict[str, tuple[float, GobblinError]] = {}
         self._told: frozenset[str] = frozenset()
 
     def look(self) -> None:
@@ -108,14 +117,16 @@ class ExecutorHealths:
                 continue
             try:
                 found.update(self._read(way, some))
-            except RejectedError as error:
-                self._tell(way, error)
+                self._note(way, None)
             except GobblinError as error:
                 self._tell(way, error)
-                self._away.add(way)
+                self._note(way, error)
+                if not isinstance(error, RejectedError):
+                    self._away.add(way)
         names = {each.name for some in executors.values() for each in some}
         with self._lock:
             self._heard = {name: each for name, each in {**self._heard, **found}.items() if name in names}
+            self._unheard = {way: each for way, each in self._unheard.items() if way in executors}
         self._tell_refused(found)
 
     def get(self, executor: str) -> ExecutorHealth:
@@ -125,6 +136,18 @@ class ExecutorHealths:
         if heard is None:
             return ExecutorHealth(executor, HealthState.UNKNOWN, reason=_NEVER_HEARD)
         return judge_health(executor, heard.beats, heard.log_id, self._monotonic() - heard.read_at_s)
+
+    def list_unheard(self) -> Mapping[str, UnheardWay]:
+        """The ways that are down, as far as this node knows, by their names."""
+        now_s = self._monotonic()
+        with self._lock:
+            return {way: UnheardWay(now_s - since_s, error) for way, (since_s, error) in self._unheard.items()}
+
+    def _note(self, way: str, error: GobblinError | None) -> None:
+        with self._lock:
+            since_s, _error = self._unheard.pop(way, (self._monotonic(), None))
+            if error is not None:
+                self._unheard[way] = since_s, error
 
     def _read(self, way: str, executors: Iterable[ExecutorSpec]) -> Mapping[str, _Heard]:
         beats: dict[str, list[HeardHeartbeat]] = defaultdict(list)

@@ -20,12 +20,14 @@ from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
+from gobblin_assets.service.guarded_alerts import AlertStore
 from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.adoptions import PostgresAdoptionStore
+from gobblin_assets.service.postgres.alerts import PostgresAlertStore
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import prepare_schema
@@ -69,6 +71,7 @@ class OpenService:
     packs: PackCatalog
     probes: Probes
     executors: SpecExecutors
+    alerts: AlertStore
 
 
 @contextmanager
@@ -141,7 +144,10 @@ def open_service(
         published.add_listener(core.on_packs)
         listener = NoticeListener(engine, {Channel.CATALOGS: core.wake, Channel.REPORTS: core.hear_of_reports})
         with closing(logs), _run(core, listener, say):
-            yield OpenService(flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors)
+            alerts = PostgresAlertStore(engine)
+            yield OpenService(
+                flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors, alerts
+            )
     finally:
         databases.close()
         engine.dispose()

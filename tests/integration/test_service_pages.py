@@ -8,8 +8,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from sqlalchemy import text
 
 import gobblin_assets.service.ui as pages
+from gobblin_assets.db.engine import open_external
 from tests.support.running_service import Answer, RunningService
 
 FLOWS = "/api/v1/flows"
@@ -228,6 +230,17 @@ def test_an_execution_lists_the_earlier_tickets_of_its_jobs(service: RunningServ
 
     first = await_job("ORCHESTRATED")
     assert first["attempts"] == []
+    assert service.ask("GET", "/api/v1/alerts").json == []
+    assert "alert" not in read(service.ask("GET", "/ui/flows"))
+    engine = open_external(service.environment["GOBBLIN_DATABASE_URL"])
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin_service.job_execution SET sent_at = sent_at - interval '6 min'"))
+    engine.dispose()
+    (alert,) = service.ask("GET", "/api/v1/alerts").json
+    assert (alert["kind"], alert["flow_name"]) == ("TICKET_NOT_TAKEN", "orders")
+    start = service.ask("GET", "/ui/flows")
+    assert "1 alert " in read(start)
+    assert f'<a href="{execution}">' in start.text
     assert "Earlier tickets" not in read(service.ask("GET", execution))
     assert service.send_form(f"{execution}/cancel", {}).status == 303
     await_job("CANCELLED")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
+from gobblin_assets.service.guarded_alerts import Alert, AlertKind
 from gobblin_assets.service.guarded_executors import ShownExecutor
 from gobblin_assets.service.guarded_packs import VisiblePack
 from gobblin_assets.service.guarded_probes import DryRun
@@ -363,12 +364,38 @@ class UserBody(BaseModel):
     groups: list[str]
 
 
+class AlertBody(BaseModel):
+    """What waits for a person. `since`: by the database's clock; null: not known."""
+
+    kind: AlertKind
+    since: dt.datetime | None
+    what: str
+    fix: str = Field(description="What helps.")
+    flow_group: str | None
+    flow_name: str | None
+    execution_id: int | None
+    executor: str | None
+
+
 class HealthBody(BaseModel):
     """``ok``, or ``read_only`` while the database is away and a copy answers."""
 
     status: str
     snapshot_age_s: float
     topology_version: str
+
+
+def show_alert(alert: Alert) -> AlertBody:
+    return AlertBody(
+        kind=alert.kind,
+        since=alert.since,
+        what=alert.what,
+        fix=alert.fix,
+        flow_group=None if alert.flow is None else alert.flow.group,
+        flow_name=None if alert.flow is None else alert.flow.name,
+        execution_id=alert.execution_id,
+        executor=alert.executor,
+    )
 
 
 def show_flow(flow: StoredFlow) -> FlowBody:

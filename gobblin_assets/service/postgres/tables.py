@@ -270,6 +270,12 @@ job_execution = Table(
         postgresql_where=text(f"status IN ({states(*UNSENT)})"),
     ),
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "job_execution_undeleted",
+        "execution_id",
+        "number",
+        postgresql_where=text("deletion NOT IN ('', 'waits') AND forgotten_at IS NULL"),
+    ),
     Index("job_execution_deleting", "execution_id", "number", postgresql_where=text("deletion = 'waits'")),
     Index(
         "job_execution_to_forget",

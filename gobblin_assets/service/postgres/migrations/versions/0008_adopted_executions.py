@@ -1,4 +1,4 @@
-"""Executions that an executor began by itself, and up to where they were looked for in each log.
+"""Executions that an executor began by itself, and up to where they were looked for in each log; deletions that failed.
 
 Revision ID: 0008
 """
@@ -21,4 +21,8 @@ def upgrade() -> None:
             number BIGINT NOT NULL,
             CONSTRAINT adopted_log_pkey PRIMARY KEY (log_id)
         )
+    """)
+    op.execute("""
+        CREATE INDEX job_execution_undeleted ON gobblin_service.job_execution (execution_id, number)
+         WHERE deletion NOT IN ('', 'waits') AND forgotten_at IS NULL
     """)
