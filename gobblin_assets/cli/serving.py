@@ -96,6 +96,7 @@ def serve(
     # The web framework and the compiler are imported after it is known that they are there.
     from gobblin_assets.service.api.request_guards import LOOPBACK_NAMES  # noqa: PLC0415  the extra may be missing
     from gobblin_assets.service.api.request_parts import ServedParts  # noqa: PLC0415  the same
+    from gobblin_assets.service.guarded_alerts import GuardedAlerts  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_executors import GuardedExecutors  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_flows import GuardedFlows  # noqa: PLC0415  the same
     from gobblin_assets.service.guarded_jobs import GuardedJobs  # noqa: PLC0415  the same
@@ -125,6 +126,7 @@ def serve(
             jobs=GuardedJobs(opened.jobs, flows, opened.logs, rules, lambda: opened.topology_catalog.topology),
             executors=GuardedExecutors(opened.executors, rules),
             logs=GuardedLogs(opened.logs, lambda: opened.topology_catalog.topology, rules, opened.flows.writes),
+            alerts=GuardedAlerts(opened.alerts, opened.executors, rules),
             topologies=opened.topology,
             rules=rules,
             packs=GuardedPacks(opened.packs, rules, opened.flows.writes),

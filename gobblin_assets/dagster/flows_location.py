@@ -56,6 +56,9 @@ ASSETS_MAX: Final = 10_000
 
 FLOWS_OP: Final = "flows"
 
+ASKED_BY: Final = "dagster"
+"""In the tickets of runs that are begun here: services take them for executions of their flows."""
+
 LOOKING_S_MAX: Final = 30.0
 """So long jobs may look for their datasets while the location loads; the others are shown at the next load."""
 
@@ -268,6 +271,7 @@ def _make_ticket(context: dg.AssetExecutionContext, config: FlowsConfig, job: Fl
             partitions=tuple(key for key in keys if key is not None),
             mode=decide_run_mode(config.mode, context.run.tags),
         ),
+        asked_by=ASKED_BY,
     )
 
 

@@ -129,6 +129,7 @@ class SentTicket:
     takes for the executor's; None: whichever it is. ``question``: of a PROBE. ``earlier``: tickets of the job that this
     one goes on from: what their runs published is not published again. ``expires_after_s``: a ticket that nobody has
     begun so long after it came into the log is not begun any more, by the log's clock; None: it waits for ever.
+    ``asked_by``: what began the job without a service, such as dagster; empty: a service sends the ticket.
     """
 
     ticket_id: TicketId
@@ -141,6 +142,7 @@ class SentTicket:
     question: ProbeQuestion | None = None
     earlier: tuple[TicketId, ...] = ()
     expires_after_s: float | None = None
+    asked_by: str = ""
 
     @property
     def digest(self) -> bytes:
@@ -265,6 +267,8 @@ def sent_ticket_to_json(sent: SentTicket) -> dict[str, object]:
         asked["earlier"] = [str(each) for each in sent.earlier]
     if sent.expires_after_s is not None:
         asked["expires_after_s"] = sent.expires_after_s
+    if sent.asked_by:
+        asked["asked_by"] = sent.asked_by
     return {
         "ticket_id": str(sent.ticket_id),
         "verb": sent.verb.value,
@@ -311,6 +315,7 @@ def sent_ticket_from_json(data: object) -> SentTicket:
         question=question,
         earlier=tuple(TicketId(read.uuid_in(each, "earlier")) for each in read.list_of("earlier")),
         expires_after_s=_read_expiry(read),
+        asked_by=read.text("asked_by", ""),
     )
 
 

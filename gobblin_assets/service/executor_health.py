@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, TypeVar
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import GobblinError, RejectedError
 from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhase, HeardHeartbeat
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.away_logs import AwayLogs
@@ -78,6 +78,15 @@ class ExecutorHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class UnheardWay:
+    """A way over which no heartbeats are heard. ``since_s``: so long, in seconds. ``hint`` may be empty."""
+
+    since_s: float
+    said: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Heard:
     """What a look found of an executor. ``log_id``: of the log that it is meant to work with; None: not known."""
 
@@ -105,6 +114,7 @@ class ExecutorHealths:
         # By executor: the way that its heartbeats were read over, and since when they are waited for.
         self._read_over: dict[str, str] = {}
         self._awaited_since_s: dict[str, float] = {}
+        self._unheard: dict[str, tuple[float, Exception]] = {}
         self._told: frozenset[str] = frozenset()
 
     def look(self) -> None:
@@ -119,6 +129,7 @@ class ExecutorHealths:
             self._heard = _keep(self._heard, names)
             self._read_over = _keep(self._read_over, names)
             self._awaited_since_s = _keep(self._awaited_since_s, names)
+            self._unheard = {way: each for way, each in self._unheard.items() if way in executors}
         reads = {
             way: self._calls.submit(way, partial(self._read, way, some))
             for way, some in executors.items()
@@ -128,11 +139,12 @@ class ExecutorHealths:
         for way, read in reads.items():
             try:
                 self._tell_refused(self._calls.wait_for(way, read, max(0.0, until_s - self._monotonic())))
-            except RejectedError as error:
-                self._tell(way, error)
+                self._note(way, None)
             except Exception as error:  # noqa: BLE001  what a driver says of one log is not the fault of others
                 self._tell(way, error)
-                self._away.add(way)
+                self._note(way, error)
+                if not isinstance(error, RejectedError):
+                    self._away.add(way)
 
     def get(self, executor: str) -> ExecutorHealth:
         """Of an executor that is not in the topology: UNKNOWN."""
@@ -151,6 +163,20 @@ class ExecutorHealths:
             return True
         now_s = self._monotonic()
         return now_s - self._awaited_since_s.setdefault(executor.name, now_s) >= SILENT_AFTER_S
+
+    def list_unheard(self) -> Mapping[str, UnheardWay]:
+        """The ways that are down, as far as this node knows, by their names."""
+        now_s = self._monotonic()
+        with self._lock:
+            return {
+                way: UnheardWay(now_s - since_s, *_describe(error)) for way, (since_s, error) in self._unheard.items()
+            }
+
+    def _note(self, way: str, error: Exception | None) -> None:
+        with self._lock:
+            since_s, _error = self._unheard.pop(way, (self._monotonic(), None))
+            if error is not None:
+                self._unheard[way] = since_s, error
 
     def _read(self, way: str, executors: Iterable[ExecutorSpec]) -> Mapping[str, _Heard]:
         """What was heard over the way. It counts from now on, whatever becomes of others."""
@@ -189,6 +215,11 @@ _V = TypeVar("_V")
 
 def _keep(of_all: Mapping[str, _V], names: Collection[str]) -> dict[str, _V]:
     return {name: each for name, each in of_all.items() if name in names}
+
+
+def _describe(error: Exception) -> tuple[str, str]:
+    """What is said of it, and what to do. The text of another error than ours may hold a secret."""
+    return (error.message, error.hint) if isinstance(error, GobblinError) else (type(error).__name__, "")
 
 
 _NEVER_HEARD: Final = "it was never heard"

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -235,15 +235,33 @@ class GuardedJobs:
         past = self._jobs.find_logs_of(execution_id)
         return [self._read_output(job, past.get(job.number), limit) for job in execution.jobs]
 
-    def get_output(self, user: User, key: FlowKey, execution_id: int, number: int) -> JobOutput:
-        """SpecNotFoundError: the execution has no such job."""
+    def get_output(
+        self, user: User, key: FlowKey, execution_id: int, number: int, *, ticket: int | None = None
+    ) -> JobOutput:
+        """Of the job's ticket of this number, or of its last one. SpecNotFoundError: there is no such job or ticket."""
         execution = self._flows.get_execution(user, key, execution_id)
         job = next((each for each in execution.jobs if each.number == number), None)
         if job is None:
             raise SpecNotFoundError(
                 f"the execution {execution_id} has no job {number}", field="job", hint="Look at the execution."
             )
-        return self._read_output(job, self._jobs.find_logs_of(execution_id).get(number), OUTPUTS_MAX)
+        if ticket is None or ticket == job.attempt:
+            return self._read_output(job, self._jobs.find_logs_of(execution_id).get(number), OUTPUTS_MAX)
+        found = next((each for each in job.earlier if each.attempt == ticket), None)
+        if found is None:
+            raise SpecNotFoundError(
+                f"the job {job.job_name} has no ticket {ticket}", field="ticket", hint="Look at the execution."
+            )
+        earlier = replace(
+            job,
+            job_group=found.executor,
+            ticket_id=found.ticket_id,
+            attempt=found.attempt,
+            status=found.status,
+            message=found.message,
+            ended_at=found.ended_at,
+        )
+        return self._read_output(earlier, found.log, OUTPUTS_MAX)
 
     def _read_output(self, job: JobStatus, log: str | None, limit: int) -> JobOutput:
         if log is None:

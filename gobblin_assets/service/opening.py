@@ -10,6 +10,7 @@ from typing import Final
 from gobblin_assets.db.engine import connect
 from gobblin_assets.db.notices import Channel, NoticeListener
 from gobblin_assets.errors import ConflictError
+from gobblin_assets.service.adoption import RunAdoption
 from gobblin_assets.service.catalogs import CATALOG_LOOK_EVERY_S
 from gobblin_assets.service.compilers import build_compiler
 from gobblin_assets.service.core_services import CoreServices, Loop
@@ -19,11 +20,14 @@ from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.flow_catalog import FlowCatalog
 from gobblin_assets.service.flow_manager import FlowManager
 from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT, Forgetting
+from gobblin_assets.service.guarded_alerts import AlertStore
 from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.placement import JobPlacement
+from gobblin_assets.service.postgres.adoptions import PostgresAdoptionStore
+from gobblin_assets.service.postgres.alerts import PostgresAlertStore
 from gobblin_assets.service.postgres.executions import PostgresExecutionStore
 from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.history import prepare_schema
@@ -47,6 +51,7 @@ from gobblin_assets.settings import Settings
 PROBES_LOOK_EVERY_S: Final = 10.0
 HEARTBEATS_LOOK_EVERY_S: Final = 3.0
 EXECUTORS_LOOK_EVERY_S: Final = 1.0
+ADOPTION_LOOK_EVERY_S: Final = 2.0
 FORGET_EVERY_S: Final = 3600.0
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
@@ -66,6 +71,7 @@ class OpenService:
     packs: PackCatalog
     probes: Probes
     executors: SpecExecutors
+    alerts: AlertStore
 
 
 @contextmanager
@@ -113,6 +119,7 @@ def open_service(
         probes = Probes(lambda: limited.topology, logs)
         managed = TopologyManager(topologies, kept if topology_file is None else None, flows.writes)
         placement = JobPlacement(lambda: limited.topology, executors.healths.get)
+        adoption = RunAdoption(PostgresAdoptionStore(engine), logs, lambda: topologies.topology)
         core = CoreServices(
             catalog,
             flows,
@@ -126,6 +133,7 @@ def open_service(
                 Loop("forgetting", Forgetting(executions, logs, kept_days).look, FORGET_EVERY_S),
                 Loop("old slots", partial(schedules.forget_slots, kept_days=kept_days), FORGET_EVERY_S),
                 Loop("probes", probes.end_late, PROBES_LOOK_EVERY_S),
+                Loop("adoption", adoption.look, ADOPTION_LOOK_EVERY_S),
                 Loop("heartbeats", executors.look, HEARTBEATS_LOOK_EVERY_S),
                 Loop("executors", SentJobWatch(executions, logs, placement).look, EXECUTORS_LOOK_EVERY_S),
             ],
@@ -138,7 +146,10 @@ def open_service(
         # Who sends knows how executors are: one that was never heard would get all that waits.
         executors.look()
         with closing(logs), _run(core, listener, say):
-            yield OpenService(flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors)
+            alerts = PostgresAlertStore(engine)
+            yield OpenService(
+                flows, executors.jobs, logs, catalog, managed, topologies, published, probes, executors, alerts
+            )
     finally:
         databases.close()
         engine.dispose()

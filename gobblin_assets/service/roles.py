@@ -17,7 +17,7 @@ class NodeRole(StrEnum):
 
     SCHEDULER = "scheduler"  # starts flows on time, compiles what waits, starts changed workers anew
     ORCHESTRATOR = "orchestrator"  # sends tickets, moves those of executors that are lost, forgets old ones
-    MONITOR = "monitor"  # reads reports
+    MONITOR = "monitor"  # reads reports, and what executors begin by themselves
     API = "api"  # answers requests, with the pages
 
 
@@ -35,6 +35,7 @@ _ROLES: Final[Mapping[str, NodeRole]] = MappingProxyType(
         "probes": NodeRole.ORCHESTRATOR,
         "executors": NodeRole.ORCHESTRATOR,
         "monitor": NodeRole.MONITOR,
+        "adoption": NodeRole.MONITOR,
     }
 )
 """Of loops, by their names. The others keep up to date what each node knows: catalogs, and how executors are."""

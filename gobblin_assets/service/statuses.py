@@ -57,13 +57,26 @@ EDGES: Final[Mapping[ExecutionStatus, frozenset[ExecutionStatus]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class JobAttempt:
+    """A ticket of a job before its last one, and its end. ``log``: the name of the way to its executor."""
+
+    attempt: int
+    executor: str
+    log: str
+    ticket_id: uuid.UUID
+    status: ExecutionStatus
+    message: str
+    ended_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """A job of one execution. ``job_group``: its executor's name.
 
     ``processed_count``: rows; of copies, files. ``low_watermark`` and ``high_watermark``: of one key its text, of
     several a JSON object by key; None where nothing has a position. ``template_uri``: with the version of the pack that
     the job was made by. Times are aware. ``attempt``: its tickets are counted from 1; what earlier ones published is in
-    the figures.
+    the figures. ``earlier``: of a status that was asked for by its id, the tickets before this one, the latest first.
     """
 
     flow: FlowKey
@@ -80,11 +93,15 @@ class JobStatus:
     high_watermark: str | None = None
     template_uri: str | None = None
     attempt: int = 1
+    earlier: tuple[JobAttempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """One execution of a flow, with its jobs in the order of the plan."""
+    """One execution of a flow, with its jobs in the order of the plan.
+
+    ``asked_by``: a user; of one that an executor began by itself, what began it, such as dagster.
+    """
 
     flow: FlowKey
     execution_id: int
@@ -94,3 +111,4 @@ class FlowStatus:
     ended_at: dt.datetime | None
     message: str
     jobs: tuple[JobStatus, ...]
+    asked_by: str = ""

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Protocol
 
 from gobblin_assets.model.interval import Gap, Interval, find_gaps
+from gobblin_assets.model.job_ticket import SentTicket
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import Watermark
 
@@ -172,6 +173,18 @@ class KeptLine:
     kept_until: dt.datetime
 
 
+@dataclass(frozen=True, slots=True)
+class OwnTicket:
+    """A ticket that an executor began by itself. ``number``: in the order of commits.
+
+    ``sent`` None: it is forgotten.
+    """
+
+    number: int
+    sent_at: dt.datetime
+    sent: SentTicket | None
+
+
 class Overview(Protocol):
     """Implemented by ``state.postgres.overview``. None stands for all jobs, all datasets."""
 
@@ -222,6 +235,13 @@ class Overview(Protocol):
     def list_run_datasets(self, run_id: uuid.UUID) -> Sequence[RunDatasetLine]: ...
 
     def list_run_attempts(self, run_id: uuid.UUID) -> Sequence[AttemptLine]: ...
+
+    def list_own_tickets(self, after: int, *, limit: int) -> Sequence[OwnTicket]:
+        """By number, those behind ``after``: none before the last one comes later.
+
+        They end before one that this release can't read; RejectedError if that is the first one.
+        """
+        ...
 
 
 def list_gaps(lines: Iterable[LedgerLine]) -> list[GapLine]:

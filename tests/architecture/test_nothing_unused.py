@@ -63,6 +63,7 @@ EXCEPTIONS = {
     "service.catalogs.SpecCatalog.get_specs": _OF_CATALOGS,
     "service.flow_catalog.FlowCatalog.get_specs": _OF_CATALOGS,
     "service.topology_catalog.TopologyCatalog.get_specs": _OF_CATALOGS,
+    "service.postgres.tables.adopted_log": _OF_METADATA,
     "service.postgres.tables.catalog_change": _OF_METADATA,
     "service.flow_config.FlowConfig.failure_option": "Postgres reads it in the stored config",
     "service.postgres.tables.flow_slot": _OF_METADATA,

@@ -1,6 +1,8 @@
 """Tickets of jobs: the last one of each, and those that are claimed as they are sent."""
 
+import threading
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +10,9 @@ from sqlalchemy import Engine, text
 
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint, install
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketShape, TicketVerb
+from gobblin_assets.state.postgres.overview import PostgresOverview
 from gobblin_assets.state.postgres.ticket_jobs import LAST_OF_ALL
-from gobblin_assets.state.postgres.tickets import PostgresTicketStore
+from gobblin_assets.state.postgres.tickets import PostgresTicketStore, put_ticket
 from gobblin_assets.state.tickets import AttemptEnd, Claim, LastTicket, TicketReportKind
 
 TTL_S = 60.0
@@ -80,6 +83,29 @@ def test_the_last_ticket_of_each_job_says_what_the_job_is(tickets: PostgresTicke
             {"id": last_a.ticket_id},
         )
     assert tickets.load_jobs([last_a.ticket_id, first_b]).keys() == {first_b}
+
+
+def test_own_tickets_are_listed_in_the_order_of_commits(tickets: PostgresTicketStore, emptied_engine: Engine) -> None:
+    """One that is not committed yet holds back those behind it, so that a reader who goes on misses none."""
+    overview = PostgresOverview(emptied_engine)
+    tickets.send(make())
+    late, next_one = replace(make(), asked_by="dagster"), replace(make(), asked_by="dagster")
+    sending = threading.Thread(target=tickets.send, args=[next_one])
+    with emptied_engine.begin() as connection:
+        put_ticket(connection, late)
+        sending.start()
+        sending.join(0.3)
+        assert sending.is_alive()
+        assert overview.list_own_tickets(0, limit=9) == []
+    sending.join()
+    tickets.send(late)
+    first, second = overview.list_own_tickets(0, limit=9)
+    assert (first.sent, second.sent) == (late, next_one)
+    assert overview.list_own_tickets(first.number, limit=9) == [second]
+    assert overview.list_own_tickets(0, limit=1) == [first]
+    assert tickets.end_unclaimed(late.ticket_id, "over")
+    assert not tickets.forget([late.ticket_id])
+    assert [each.sent for each in overview.list_own_tickets(0, limit=9)] == [None, next_one]
 
 
 def test_the_last_tickets_are_found_without_reading_the_others(emptied_engine: Engine) -> None:

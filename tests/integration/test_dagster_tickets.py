@@ -14,6 +14,7 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
+from gobblin_assets.state.postgres.overview import PostgresOverview
 from tests.support.dagster_executor import EXECUTOR, GROUP, ROWS, DagsterExecutor, run_dagster_executor
 from tests.support.dagster_process import WAIT_S_MAX
 from tests.support.database_pool import DatabasePool
@@ -151,6 +152,8 @@ def test_an_asset_of_flows_is_materialized_by_a_ticket_of_its_own_which_goes_on_
     with world.engine.connect() as connection:
         own = TicketId(connection.execute(claimed, {"owner": f"%{run_id}"}).scalar_one())
     assert world.await_end(own).details["state"] == "COMPLETE"
+    begun = [each.sent for each in PostgresOverview(world.engine).list_own_tickets(0, limit=99)]
+    assert [(each.ticket_id, each.asked_by) for each in begun if each is not None] == [(own, "dagster")]
     first, *others = world.find_runs(own)
     assert (first, len(others)) == (run_id, 1)
     assert world.count_sequences("shown") == 2

@@ -20,7 +20,7 @@ from gobblin_assets.state.overview import Overview
 from gobblin_assets.state.postgres import PostgresDatasetStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import AttemptEnd
-from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config, make_topology
+from tests.support.flow_world import EXECUTOR, KEY, FlowWorld, LineCompiler, make_config, make_topology
 
 ANN = User("ann", frozenset())
 BOB = User("bob", frozenset())
@@ -70,7 +70,7 @@ class JobsWorld:
         self.here = FlowWorld(self.engine)
         self.edge = FlowWorld(self.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
         self.logs = TwoLogs(self.engine)
-        self.edge.flows._logs = self.logs
+        self.edge.flows.compiling._logs = self.logs
         self.jobs = GuardedJobs(
             PostgresPublishingJobs(self.engine),
             GuardedFlows(self.here.flows, lambda: self.rules),
@@ -178,3 +178,31 @@ def test_jobs_have_a_history_and_a_log(world: JobsWorld) -> None:
     execution = world.here.flows.get_status(FlowKey(KEY.group, "c"))
     (away,) = world.jobs.list_outputs(ANN, FlowKey(KEY.group, "c"), execution.execution_id)
     assert "no route" in away.away
+
+
+def test_an_execution_shows_the_earlier_tickets_of_its_jobs(world: JobsWorld) -> None:
+    key, here = FlowKey(KEY.group, "a"), world.here
+    execution_id = here.flows.get_status(key).execution_id
+    for end in (AttemptEnd.FAILED, AttemptEnd.COMPLETE):
+        here.orchestrator.look()
+        # Of the flows a, b1 and b2.
+        while (claimed := here.executor.claim()) is not None:
+            here.executor.tickets.keep_output(claimed[0], f"it is {end.value}")
+            here.executor.run(claimed[0], end=end)
+        here.monitor.look()
+        if end is AttemptEnd.FAILED:
+            (before,) = here.flows.get_execution(execution_id).jobs
+            here.flows.resume_execution(here.person, key, execution_id)
+    (job,) = here.flows.get_execution(execution_id).jobs
+    (earlier,) = job.earlier
+    assert (before.earlier, job.attempt, earlier.attempt) == ((), 2, 1)
+    assert (earlier.ticket_id, earlier.executor, earlier.status.value) == (before.ticket_id, EXECUTOR, "FAILED")
+    assert earlier.message == "it broke Mend it."
+
+    first = world.jobs.get_output(ANN, key, execution_id, 0, ticket=1)
+    assert ([each.lines for each in first.outputs], first.job.attempt) == (["it is FAILED"], 1)
+    for ticket in (None, 2):
+        (last,) = world.jobs.get_output(ANN, key, execution_id, 0, ticket=ticket).outputs
+        assert last.lines == "it is COMPLETE"
+    with pytest.raises(SpecNotFoundError, match="no ticket 3"):
+        world.jobs.get_output(ANN, key, execution_id, 0, ticket=3)

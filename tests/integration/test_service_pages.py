@@ -2,16 +2,20 @@
 
 import html
 import re
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from sqlalchemy import text
 
 import gobblin_assets.service.ui as pages
+from gobblin_assets.db.engine import open_external
 from tests.support.running_service import Answer, RunningService
 
 FLOWS = "/api/v1/flows"
+WAIT_S_MAX = 60.0
 TEMPLATE = "FS:///default@9/tables.template"
 FORM = {
     "template": TEMPLATE,
@@ -210,6 +214,47 @@ def wait_for_end(service: RunningService) -> None:
     """The executor of this test takes no tickets: what was sent stays, so the flow is made anew."""
     service.ask("DELETE", f"{FLOWS}/sales/orders")
     make_flow(service)
+
+
+def test_an_execution_lists_the_earlier_tickets_of_its_jobs(service: RunningService) -> None:
+    page = make_flow(service)
+    execution = service.send_form(f"{page}/run", {}).headers["location"]
+    address = execution.replace("/ui/", "/api/v1/")
+
+    def await_job(status: str) -> Any:
+        until = time.monotonic() + WAIT_S_MAX
+        while (body := service.ask("GET", address).json)["jobs"][0]["status"] != status:
+            assert time.monotonic() < until, body
+            time.sleep(0.1)
+        return body["jobs"][0]
+
+    first = await_job("ORCHESTRATED")
+    assert first["attempts"] == []
+    assert service.ask("GET", "/api/v1/alerts").json == []
+    assert "alert" not in read(service.ask("GET", "/ui/flows"))
+    engine = open_external(service.environment["GOBBLIN_DATABASE_URL"])
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE gobblin_service.job_execution SET sent_at = sent_at - interval '6 min'"))
+    engine.dispose()
+    (alert,) = service.ask("GET", "/api/v1/alerts").json
+    assert (alert["kind"], alert["flow_name"]) == ("TICKET_NOT_TAKEN", "orders")
+    start = service.ask("GET", "/ui/flows")
+    assert "1 alert " in read(start)
+    assert f'<a href="{execution}">' in start.text
+    assert "Earlier tickets" not in read(service.ask("GET", execution))
+    assert service.send_form(f"{execution}/cancel", {}).status == 303
+    await_job("CANCELLED")
+    assert service.send_form(f"{execution}/resume", {}).status == 303
+    job = await_job("ORCHESTRATED")
+    (earlier,) = job["attempts"]
+    assert (job["attempt"], earlier["attempt"], earlier["status"]) == (2, 1, "CANCELLED")
+    assert (earlier["ticket_id"], earlier["executor"]) == (first["ticket_id"], job["executor"])
+    shown = service.ask("GET", execution)
+    assert "Earlier tickets" in read(shown)
+    link = html.unescape(re.search(r'href="([^"]*ticket=1[^"]*)"', shown.text)[1])  # type: ignore[index]  # it is there
+    assert ", ticket 1 Its process has said nothing" in read(service.ask("GET", link))
+    assert service.ask("GET", f"{address}/jobs/0/log?ticket=1").json["outputs"] == []
+    assert service.ask("GET", f"{address}/jobs/0/log?ticket=3").status == 404
 
 
 def test_a_page_of_the_past_follows_a_cursor(service: RunningService) -> None:

@@ -1,6 +1,7 @@
 """Tickets of executors: jobs that a service sends, who has claimed them, and what is reported of them."""
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -44,6 +45,8 @@ job_ticket = Table(
     moment("sent_at", nullable=False, default_now=True),
     Column("ended_as", Text),
     moment("ended_at"),
+    # Of a ticket that no service sent: the numbers rise in the order of commits.
+    Column("own_number", BigInteger, unique=True),
     CheckConstraint(f"verb IN ({states('ADD', 'UPDATE', 'DELETE', 'CANCEL', 'PROBE')})", name="verb"),
     CheckConstraint(f"ended_as IN ({states('COMPLETE', 'FAILED', 'CANCELLED')})", name="ended_as"),
     CheckConstraint("(ended_as IS NULL) = (ended_at IS NULL)", name="ended_at"),

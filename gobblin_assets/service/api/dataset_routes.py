@@ -227,12 +227,13 @@ def get_job_log(
     execution_id: int,
     number: int,
     response: Response,
+    ticket: Annotated[int | None, Query(ge=1, description="The number of one of the job's earlier tickets.")] = None,
     if_none_match: Annotated[
         str | None, Header(description="The ETag of what you have: 304 if it is so still.")
     ] = None,
 ) -> Any:
-    """Get the last lines that the processes of a job said, of its latest attempts."""
-    found = parts.jobs.get_output(user, key, execution_id, number)
+    """Get the last lines that the processes of a job said, of the latest attempts at its last ticket."""
+    found = parts.jobs.get_output(user, key, execution_id, number, ticket=ticket)
     body = JobOutputBody(
         job_name=found.job.job_name,
         away=found.away or None,

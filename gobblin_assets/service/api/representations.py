@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowVersion, NamedJob, StoredFlow
+from gobblin_assets.service.guarded_alerts import Alert, AlertKind
 from gobblin_assets.service.guarded_executors import ShownExecutor
 from gobblin_assets.service.guarded_logs import ShownLog
 from gobblin_assets.service.guarded_packs import VisiblePack
@@ -183,6 +184,17 @@ class SuggestBody(SpecModel):
     below: str = Field("", max_length=1_000, description="Of files: the directories below this one.")
 
 
+class JobAttemptBody(BaseModel):
+    """A ticket of a job before its last one: where it was sent, and how it ended."""
+
+    attempt: int
+    executor: str
+    status: str
+    message: str
+    ended_at: dt.datetime
+    ticket_id: str
+
+
 class JobStatusBody(BaseModel):
     """A job of an execution."""
 
@@ -199,6 +211,9 @@ class JobStatusBody(BaseModel):
     ticket_id: str
     template_uri: str | None = Field(description="With the version of the pack that the job was made by.")
     attempt: int = Field(description="Tickets of the job are counted from 1: retries, moves and resumed executions.")
+    attempts: list[JobAttemptBody] = Field(
+        description="Of one execution that was asked for: the job's earlier tickets, the latest first."
+    )
 
 
 class PastExecutionBody(BaseModel):
@@ -219,7 +234,10 @@ class NamedJobBody(BaseModel):
 
 
 class StatusBody(BaseModel):
-    """An execution of a flow."""
+    """An execution of a flow.
+
+    ``asked_by``: a user; of a run that an executor began by itself, what began it, such as dagster.
+    """
 
     flow_group: str
     flow_name: str
@@ -229,6 +247,7 @@ class StatusBody(BaseModel):
     started_at: dt.datetime
     ended_at: dt.datetime | None
     message: str
+    asked_by: str
     jobs: list[JobStatusBody]
 
 
@@ -359,12 +378,38 @@ class UserBody(BaseModel):
     groups: list[str]
 
 
+class AlertBody(BaseModel):
+    """What waits for a person. `since`: by the database's clock; null: not known."""
+
+    kind: AlertKind
+    since: dt.datetime | None
+    what: str
+    fix: str = Field(description="What helps.")
+    flow_group: str | None
+    flow_name: str | None
+    execution_id: int | None
+    executor: str | None
+
+
 class HealthBody(BaseModel):
     """``ok``, or ``read_only`` while the database is away and a copy answers."""
 
     status: str
     snapshot_age_s: float
     topology_version: str
+
+
+def show_alert(alert: Alert) -> AlertBody:
+    return AlertBody(
+        kind=alert.kind,
+        since=alert.since,
+        what=alert.what,
+        fix=alert.fix,
+        flow_group=None if alert.flow is None else alert.flow.group,
+        flow_name=None if alert.flow is None else alert.flow.name,
+        execution_id=alert.execution_id,
+        executor=alert.executor,
+    )
 
 
 def show_flow(flow: StoredFlow) -> FlowBody:
@@ -505,6 +550,7 @@ def show_status(status: FlowStatus) -> StatusBody:
         started_at=status.started_at,
         ended_at=status.ended_at,
         message=status.message,
+        asked_by=status.asked_by,
         jobs=[show_job_status(each) for each in status.jobs],
     )
 
@@ -524,6 +570,17 @@ def show_job_status(job: JobStatus) -> JobStatusBody:
         ticket_id=str(job.ticket_id),
         template_uri=job.template_uri,
         attempt=job.attempt,
+        attempts=[
+            JobAttemptBody(
+                attempt=each.attempt,
+                executor=each.executor,
+                status=each.status.value,
+                message=each.message,
+                ended_at=each.ended_at,
+                ticket_id=str(each.ticket_id),
+            )
+            for each in job.earlier
+        ],
     )
 
 

@@ -15,6 +15,7 @@ from gobblin_assets.service.access import AccessRules, User
 from gobblin_assets.service.api.problems import MalformedRequestError
 from gobblin_assets.service.catalogs import CatalogMetrics
 from gobblin_assets.service.flow_store import StaleVersionError, StoredFlow
+from gobblin_assets.service.guarded_alerts import GuardedAlerts
 from gobblin_assets.service.guarded_executors import GuardedExecutors
 from gobblin_assets.service.guarded_flows import GuardedFlows
 from gobblin_assets.service.guarded_jobs import GuardedJobs
@@ -46,6 +47,7 @@ class ServedParts:
     jobs: GuardedJobs
     executors: GuardedExecutors
     logs: GuardedLogs
+    alerts: GuardedAlerts
     topologies: TopologyManager
     rules: Callable[[], AccessRules]
     packs: GuardedPacks

@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse
 
 from gobblin_assets.service.access import User, may_use
 from gobblin_assets.service.api.representations import (
+    AlertBody,
     ExecutorBody,
     HealthBody,
     LogBody,
@@ -17,6 +18,7 @@ from gobblin_assets.service.api.representations import (
     PastExecutionBody,
     TokenBody,
     UserBody,
+    show_alert,
     show_executor,
     show_log,
     show_node,
@@ -55,6 +57,12 @@ def get_executor(parts: Parts, user: Asker, executor: str) -> ExecutorBody:
 def list_executor_jobs(parts: Parts, user: Asker, executor: str) -> list[PastExecutionBody]:
     """List the jobs that were sent to the executor and have not ended, the oldest first; the first 200."""
     return [show_past_execution(each) for each in parts.executors.list_jobs(user, unquote(executor))]
+
+
+@service_routes.get("/alerts")
+def list_alerts(parts: Parts, user: Asker) -> list[AlertBody]:
+    """List what waits for a person, of flows and executors that the user may see; the first 100 of each kind."""
+    return [show_alert(each) for each in parts.alerts.list_alerts(user)]
 
 
 @service_routes.put("/nodes/{node}", openapi_extra=takes({"type": "object"}))

@@ -2,13 +2,14 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, text
 
 from gobblin_assets.service.job_progress import JobProgress, read_places, write_watermarks
 from gobblin_assets.service.specs import FlowKey
-from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus, JobStatus
+from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus, JobAttempt, JobStatus
 
 PROGRESS_COLUMNS: Final = """
     j.status, j.message, j.started_at, j.ended_at, j.processed_count, j.low_watermarks, j.high_watermarks,
@@ -17,7 +18,8 @@ PROGRESS_COLUMNS: Final = """
 """
 
 _EXECUTION_COLUMNS: Final = """
-    e.execution_id, e.flow_version, e.status, e.started_at, e.ended_at, e.message, f.flow_group, f.flow_name
+    e.execution_id, e.flow_version, e.status, e.started_at, e.ended_at, e.message, e.asked_by, f.flow_group,
+    f.flow_name
 """
 
 _EXECUTION = text(f"""
@@ -49,12 +51,30 @@ _JOBS_OF = text(f"""
      WHERE j.execution_id = ANY (CAST(:execution_ids AS bigint[])) ORDER BY j.execution_id, j.number
 """)
 
+_EARLIER = text("""
+    SELECT number, attempt, executor, log, ticket_id, status, message, ended_at FROM gobblin_service.job_attempt
+     WHERE execution_id = :execution_id ORDER BY attempt DESC LIMIT :limit
+""")
+
+EARLIER_SHOWN_MAX: Final = 50
+"""Of an execution: so many of its jobs' earlier tickets are shown, those with the highest numbers."""
+
 LATEST: Final = (1 << 63) - 1
 
 
 def find_status(connection: Connection, execution_id: int) -> FlowStatus | None:
+    """With the earlier tickets of its jobs."""
     rows = connection.execute(_EXECUTION, {"execution_id": execution_id}).all()
-    return next(iter(_statuses_of(connection, rows)), None)
+    found = next(iter(_statuses_of(connection, rows)), None)
+    if found is None or all(job.attempt == 1 for job in found.jobs):
+        return found
+    earlier: dict[int, list[JobAttempt]] = {job.number: [] for job in found.jobs}
+    for row in connection.execute(_EARLIER, {"execution_id": execution_id, "limit": EARLIER_SHOWN_MAX}):
+        status = ExecutionStatus(row.status)
+        earlier[row.number].append(
+            JobAttempt(row.attempt, row.executor, row.log, row.ticket_id, status, row.message, row.ended_at)
+        )
+    return replace(found, jobs=tuple(replace(job, earlier=tuple(earlier[job.number])) for job in found.jobs))
 
 
 def find_last(connection: Connection, key: FlowKey) -> FlowStatus | None:
@@ -131,6 +151,7 @@ def _statuses_of(connection: Connection, executions: Sequence[Row[Any]]) -> Sequ
             ended_at=row.ended_at,
             message=row.message,
             jobs=tuple(by_execution[row.execution_id]),
+            asked_by=row.asked_by,
         )
         for row in executions
     ]

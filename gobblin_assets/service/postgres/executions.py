@@ -73,7 +73,7 @@ _ON_PAGE: Final = """
 
 _SENT_COLUMNS: Final = "j.execution_id, j.number, j.executor, j.log, b.log_id, j.ticket_id"
 
-_NEEDS_COLUMNS: Final = """
+NEEDS_COLUMNS: Final = """
     j.ticket ->> 'capability' AS capability, b.source_node, b.node, f.owner_groups
 """
 
@@ -93,7 +93,7 @@ _BEGINS_ALONE: Final = """
 """
 
 _LIST_UNSENT = text(f"""
-    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}, j.ticket, e.selection, j.after <> '[]' AS is_behind,
+    SELECT {_SENT_COLUMNS}, {NEEDS_COLUMNS}, j.ticket, e.selection, j.after <> '[]' AS is_behind,
            j.send_begun_at IS NOT NULL AS is_begun,
            j.ticket ->> 'shape' = 'worker'
            AND (j.attempt > 1
@@ -158,7 +158,7 @@ _ASSIGN = text(f"""
 """)
 
 _LIST_SENT: Final = f"""
-    SELECT {_SENT_COLUMNS}, {_NEEDS_COLUMNS}, j.moving_at IS NOT NULL AS is_moving
+    SELECT {_SENT_COLUMNS}, {NEEDS_COLUMNS}, j.moving_at IS NOT NULL AS is_moving
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow f USING (flow_id)
@@ -220,7 +220,7 @@ _STATUS_OF = text("""
 """)
 
 _POLICY = text("""
-    SELECT v.config::text AS config, j.failures, j.moving_at IS NOT NULL AS is_moving
+    SELECT v.config::text AS config, j.failures, j.moving_at IS NOT NULL AS is_moving, e.is_adopted
       FROM gobblin_service.job_execution j
       JOIN gobblin_service.flow_execution e USING (execution_id)
       JOIN gobblin_service.flow_version v ON (v.flow_id, v.version) = (e.flow_id, e.flow_version)
@@ -486,6 +486,9 @@ def _follow(
     if ended.status is ExecutionStatus.COMPLETE:
         return
     policy = connection.execute(_POLICY, job_arguments(job)).one()
+    if policy.is_adopted and ended.status is ExecutionStatus.FAILED:
+        # Who began it repeats it, as Dagster's retries do.
+        return
     try:
         config = FlowConfig.model_validate_json(policy.config)
     except ValidationError as error:
@@ -523,14 +526,15 @@ def _ticket_arguments(job: JobOfExecution, ticket_id: TicketId) -> dict[str, obj
     return {**job_arguments(job), "ticket_id": ticket_id}
 
 
-def _needs_of(row: Row[Any]) -> JobNeeds:
+def needs_of(row: Row[Any]) -> JobNeeds:
+    """Of a row with the columns of needs, and ``log_id``."""
     nodes = frozenset((row.source_node, row.node))
     return JobNeeds(LogId(row.log_id), row.capability, nodes, frozenset(row.owner_groups))
 
 
 def _sent_job_of(row: Row[Any]) -> SentJob:
     job = JobOfExecution(row.execution_id, row.number)
-    return SentJob(job, row.executor, row.log, TicketId(row.ticket_id), _needs_of(row), row.is_moving)
+    return SentJob(job, row.executor, row.log, TicketId(row.ticket_id), needs_of(row), row.is_moving)
 
 
 def _page_arguments(limit: int, after: JobOfExecution | None, without: Collection[str]) -> dict[str, object]:
@@ -551,7 +555,7 @@ def _unsent_ticket_of(row: Row[Any], job: JobOfExecution) -> UnsentTicket:
         ticket=ticket,
         selection=selection,
         is_update=row.is_update,
-        needs=_needs_of(row),
+        needs=needs_of(row),
         # Workers go on from what their lanes have published, whoever published it.
         earlier=tuple(TicketId(each) for each in row.earlier) if ticket.shape is TicketShape.RUN else (),
         is_begun=row.is_begun,

@@ -188,13 +188,14 @@ _CANCEL_RESTART = text("""
       FROM gobblin_service.flow_execution e
      WHERE e.execution_id = :execution_id AND f.flow_id = e.flow_id AND f.restarts
        AND NOT EXISTS (SELECT FROM gobblin_service.flow_execution o
-                        WHERE o.flow_id = e.flow_id AND o.execution_id > e.execution_id)
+                        WHERE o.flow_id = e.flow_id AND o.execution_id > e.execution_id AND NOT o.is_adopted)
 """)
 
 _RESTARTING = text(f"""
     SELECT {FLOW_COLUMNS} FROM {FLOWS_WITH_VERSIONS}
      WHERE f.restarts AND f.state = 'ACTIVE' AND f.deleted_at IS NULL
-       AND NOT EXISTS (SELECT FROM gobblin_service.flow_execution e WHERE e.flow_id = f.flow_id AND e.ended_at IS NULL)
+       AND NOT EXISTS (SELECT FROM gobblin_service.flow_execution e
+                        WHERE e.flow_id = f.flow_id AND e.ended_at IS NULL AND NOT e.is_adopted)
        AND (f.created_at, f.flow_id) > (coalesce(:after_at, CAST('-infinity' AS timestamptz)), :after_id)
      ORDER BY f.created_at, f.flow_id LIMIT :limit
 """)
@@ -232,6 +233,11 @@ _JOB_LOG = text("SELECT log_id FROM gobblin_service.flow_job WHERE job_name = :j
 
 _OPEN = text("""
     SELECT execution_id FROM gobblin_service.flow_execution WHERE flow_id = :flow_id AND ended_at IS NULL
+""")
+
+_OPEN_STARTED = text("""
+    SELECT execution_id FROM gobblin_service.flow_execution
+     WHERE flow_id = :flow_id AND ended_at IS NULL AND NOT is_adopted
 """)
 
 _OPEN_WITH_WORKERS = text("""
@@ -359,7 +365,7 @@ class PostgresFlowStore:
             open_id = connection.execute(_OPEN_WITH_WORKERS, {"flow_id": flow_id}).scalar()
             if open_id is not None:
                 _restart(connection, flow_id, open_id, locked.version)
-            elif launch is not None and connection.execute(_OPEN, {"flow_id": flow_id}).scalar() is None:
+            elif launch is not None and connection.execute(_OPEN_STARTED, {"flow_id": flow_id}).scalar() is None:
                 # One that is open was fired, and waits for its launch.
                 make_execution(connection, flow_id, locked.version, launch)
             _changed(connection, flow_id)

@@ -32,7 +32,8 @@ from gobblin_assets.service.statuses import ENDED, ExecutionStatus
 _FIND_LAUNCHED = text("SELECT execution_id FROM gobblin_service.flow_execution WHERE request_id = :request_id")
 
 _FIND_OPEN = text("""
-    SELECT execution_id FROM gobblin_service.flow_execution WHERE flow_id = :flow_id AND ended_at IS NULL
+    SELECT execution_id FROM gobblin_service.flow_execution
+     WHERE flow_id = :flow_id AND ended_at IS NULL AND NOT is_adopted
 """)
 
 _GENERATION = text("SELECT generation FROM gobblin_service.flow WHERE flow_id = :flow_id")
@@ -117,9 +118,9 @@ _REASSIGN = text("""
 """)
 
 _RESUMED = text("""
-    SELECT e.resume_id, e.flow_version,
+    SELECT e.resume_id, e.flow_version, e.is_adopted, e.asked_by,
            e.execution_id = (SELECT max(o.execution_id) FROM gobblin_service.flow_execution o
-                              WHERE o.flow_id = e.flow_id) AS is_last
+                              WHERE o.flow_id = e.flow_id AND NOT o.is_adopted) AS is_last
       FROM gobblin_service.flow_execution e WHERE e.execution_id = :execution_id AND e.flow_id = :flow_id
 """)
 
@@ -143,6 +144,8 @@ def resume_jobs(connection: Connection, flow_id: uuid.UUID, version: int, execut
     status = ExecutionStatus(execution.status)
     if status not in ENDED:
         raise is_open(execution_id)
+    if found is not None and found.is_adopted:
+        raise _refuse_resume(execution_id, f"it was begun in {found.asked_by}")
     if found is None or not found.is_last or found.flow_version != version:
         raise _refuse_resume(execution_id, "the flow was run or changed after it")
     if connection.execute(_GENERATION, {"flow_id": flow_id}).scalar_one() != launch.generation:

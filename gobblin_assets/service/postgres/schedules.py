@@ -68,7 +68,8 @@ _LIST_DUE = text(f"""
 """)
 
 _IS_OPEN: Final = """
-    SELECT FROM gobblin_service.flow_execution o WHERE o.flow_id = f.flow_id AND o.ended_at IS NULL
+    SELECT FROM gobblin_service.flow_execution o
+     WHERE o.flow_id = f.flow_id AND o.ended_at IS NULL AND NOT o.is_adopted
 """
 
 _INSERT_PENDING: Final = """
@@ -198,7 +199,8 @@ _BEGIN_CONTINUOUS = text(f"""
         SELECT f.flow_id, f.version, f.owner, v.config FROM {FLOWS_WITH_VERSIONS}
           LEFT JOIN LATERAL (SELECT e.status, e.flow_version, e.message, e.ended_at, e.cancel_asked_at
                                FROM gobblin_service.flow_execution e
-                              WHERE e.flow_id = f.flow_id ORDER BY e.execution_id DESC LIMIT 1) l ON true
+                              WHERE e.flow_id = f.flow_id AND NOT e.is_adopted
+                              ORDER BY e.execution_id DESC LIMIT 1) l ON true
          WHERE f.is_continuous AND f.deleted_at IS NULL AND f.state = 'ACTIVE' AND NOT f.restarts
            AND NOT EXISTS ({_IS_OPEN})
            AND (l.cancel_asked_at IS NULL OR l.cancel_asked_at < v.made_at OR {_PAUSE_ENDED})
@@ -207,7 +209,8 @@ _BEGIN_CONTINUOUS = text(f"""
                          l.ended_at + make_interval(secs => least(CAST(:most_s AS float8), :first_s * power(2, (
                              SELECT count(*) - 1
                                FROM (SELECT p.status, p.ended_at FROM gobblin_service.flow_execution p
-                                      WHERE p.flow_id = f.flow_id ORDER BY p.execution_id DESC LIMIT :counted) AS p
+                                      WHERE p.flow_id = f.flow_id AND NOT p.is_adopted
+                                      ORDER BY p.execution_id DESC LIMIT :counted) AS p
                               WHERE p.status = 'FAILED' AND p.ended_at > now() - interval '1 hour')))) <= now()
                     WHEN l.message = :paused THEN f.resumed_at < now() - make_interval(secs => :resumed_s)
                     ELSE l.flow_version <> f.version END

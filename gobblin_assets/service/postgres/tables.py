@@ -162,6 +162,8 @@ flow_execution = Table(
     moment("finish_by"),
     # Of the request that had it go on after its end.
     Column("resume_id", Uuid),
+    # An executor began it by itself: it is beside what the service starts, and neither keeps the other out.
+    Column("is_adopted", Boolean, nullable=False, server_default=text("false")),
     ForeignKeyConstraint(("flow_id", "flow_version"), (flow_version.c.flow_id, flow_version.c.version)),
     CheckConstraint(f"status IN ({_STATUSES})", name="status"),
     CheckConstraint(f"({IS_ENDED}) = (ended_at IS NOT NULL)", name="ended_at"),
@@ -268,6 +270,12 @@ job_execution = Table(
         postgresql_where=text(f"status IN ({states(*UNSENT)})"),
     ),
     Index("job_execution_open", "execution_id", "number", postgresql_where=text("ended_at IS NULL")),
+    Index(
+        "job_execution_undeleted",
+        "execution_id",
+        "number",
+        postgresql_where=text("deletion NOT IN ('', 'waits') AND forgotten_at IS NULL"),
+    ),
     Index("job_execution_deleting", "execution_id", "number", postgresql_where=text("deletion = 'waits'")),
     Index(
         "job_execution_to_forget",
@@ -307,6 +315,14 @@ job_attempt = Table(
     Column("message", Text, nullable=False),
     moment("ended_at", nullable=False, default_now=True),
     ForeignKeyConstraint(("execution_id", "number"), (job_execution.c.execution_id, job_execution.c.number)),
+)
+
+# Up to which of the tickets that a log's executors began by themselves the service has looked.
+adopted_log = Table(
+    "adopted_log",
+    service_metadata,
+    Column("log_id", Uuid, primary_key=True),
+    Column("number", BigInteger, nullable=False),
 )
 
 request = Table(

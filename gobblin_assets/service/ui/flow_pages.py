@@ -71,6 +71,8 @@ def show_flows(
         pending=pending,
         cursor=cursor,
         next=write_cursor(read.after),
+        # A copy of the flows knows of none.
+        alerts=() if read.age_s else parts.alerts.list_alerts(user),
     )
 
 
@@ -108,8 +110,20 @@ def show_flow(request: Request, parts: Parts, user: Asker, key: Key, said: str =
 
 
 @flow_pages.get("/{group}/{name}/executions/{execution_id}")
-def show_execution(request: Request, parts: Parts, user: Asker, key: Key, execution_id: int) -> Response:
-    """One execution: its jobs, how far each came, and what it says."""
+def show_execution(
+    request: Request,
+    parts: Parts,
+    user: Asker,
+    key: Key,
+    execution_id: int,
+    job: int | None = None,
+    ticket: int | None = None,
+) -> Response:
+    """One execution: its jobs, how far each came, and what it says, or what one of their earlier tickets said."""
+    if job is None:
+        outputs = parts.jobs.list_outputs(user, key, execution_id)
+    else:
+        outputs = [parts.jobs.get_output(user, key, execution_id, job, ticket=ticket)]
     template = "execution_parts.html" if wants_fragment(request.headers) else "execution.html"
     return render(
         request,
@@ -117,7 +131,8 @@ def show_execution(request: Request, parts: Parts, user: Asker, key: Key, execut
         user=user,
         key=key,
         execution=parts.flows.get_execution(user, key, execution_id),
-        outputs=parts.jobs.list_outputs(user, key, execution_id),
+        outputs=outputs,
+        ticket=ticket,
         ended=ENDED,
         may=_find_rights(parts, user, key),
     )

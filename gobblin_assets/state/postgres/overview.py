@@ -10,6 +10,7 @@ from gobblin_assets.db.statement_texts import IS_OPEN, IS_UNFINISHED
 from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.interval import Interval
+from gobblin_assets.model.job_ticket import sent_ticket_from_json
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.model.watermark import watermark_from
 from gobblin_assets.state.overview import (
@@ -17,6 +18,7 @@ from gobblin_assets.state.overview import (
     DatasetLine,
     KeptLine,
     LedgerLine,
+    OwnTicket,
     PartitionLine,
     RunDatasetLine,
     RunLine,
@@ -177,6 +179,11 @@ _RUN_ATTEMPTS: Final = text("""
      ORDER BY d.urn, s.partition, a.multi_work_unit, a.try_number
 """)
 
+_OWN_TICKETS: Final = text("""
+    SELECT own_number, sent_at, body FROM gobblin.job_ticket
+     WHERE own_number > :after ORDER BY own_number LIMIT :limit
+""")
+
 
 class PostgresOverview:
     """Reads only; takes no lock that work waits for."""
@@ -241,6 +248,18 @@ class PostgresOverview:
 
     def list_run_attempts(self, run_id: uuid.UUID) -> Sequence[AttemptLine]:
         return [AttemptLine(**row._mapping) for row in self._read(_RUN_ATTEMPTS, run_id=run_id)]  # noqa: SLF001  the same
+
+    def list_own_tickets(self, after: int, *, limit: int) -> Sequence[OwnTicket]:
+        found: list[OwnTicket] = []
+        for row in self._read(_OWN_TICKETS, after=after, limit=limit):
+            try:
+                sent = None if row.body is None else sent_ticket_from_json(row.body)
+            except RejectedError:
+                if found:
+                    break
+                raise
+            found.append(OwnTicket(row.own_number, row.sent_at, sent))
+        return found
 
     def _read(self, statement: TextClause, **arguments: object) -> Sequence[Row[Any]]:
         return transact(self._engine, "look", lambda c: c.execute(statement, arguments).all(), tries=self._tries)

@@ -64,10 +64,14 @@ _MAKE_LOG_ID = text("INSERT INTO gobblin.log_identity (log_id) VALUES (:log_id) 
 _LOG_ID = text("SELECT log_id FROM gobblin.log_identity")
 
 _SEND = text("""
-    INSERT INTO gobblin.job_ticket (ticket_id, executor, verb, job, shape, cancels, digest, body)
-    VALUES (:ticket_id, :executor, :verb, :job, :shape, :cancels, :digest, CAST(:body AS json))
+    INSERT INTO gobblin.job_ticket (ticket_id, executor, verb, job, shape, cancels, digest, body, own_number)
+    VALUES (:ticket_id, :executor, :verb, :job, :shape, :cancels, :digest, CAST(:body AS json),
+            CASE WHEN :is_own THEN 1 + coalesce((SELECT max(own_number) FROM gobblin.job_ticket), 0) END)
         ON CONFLICT (ticket_id) DO NOTHING
 """)
+
+# Held until the commit: who reads up to a number has seen all numbers before it.
+_LOCK_NUMBERS = text("SELECT pg_advisory_xact_lock(hashtextextended('gobblin.job_ticket own_number', 0))")
 
 _DIGEST = text("SELECT digest FROM gobblin.job_ticket WHERE ticket_id = :ticket_id")
 
@@ -537,6 +541,7 @@ def put_ticket(connection: Connection, sent: SentTicket) -> None:
         "cancels": sent.cancels,
         "digest": sent.digest,
         "body": json.dumps(sent_ticket_to_json(sent)),
+        "is_own": bool(sent.asked_by),
     }
     log_id = _find_log_id(connection)
     if sent.log_id not in (None, log_id):
@@ -544,6 +549,8 @@ def put_ticket(connection: Connection, sent: SentTicket) -> None:
             f"the ticket {sent.ticket_id} is meant for the log {sent.log_id}, and this is {log_id}",
             hint="Look at the log that the executor has now, and at the one that it had before.",
         )
+    if sent.asked_by:
+        connection.execute(_LOCK_NUMBERS)
     if connection.execute(_SEND, arguments).rowcount:
         if sent.question is not None:
             _require_room(connection, sent)
