@@ -1,11 +1,11 @@
 """Executions that an executor began by itself, and up to where they were looked for in each log; deletions that failed.
 
-Revision ID: 0008
+Revision ID: 0007
 """
 
 from alembic import op
 
-revision = "0008"
+revision = "0007"
 down_revision = "0006"
 branch_labels = None
 depends_on = None
