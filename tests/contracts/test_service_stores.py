@@ -31,8 +31,9 @@ from gobblin_assets.service.placement import JobPlacement
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
+from tests.simulation.service_flows import FakeFlowStore
 from tests.simulation.service_log import FakeLog
-from tests.simulation.service_stores import FakeExecutionStore, FakeFlowStore, FakeScheduleStore
+from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
 from tests.support.flow_world import (
     EXECUTOR,

@@ -9,6 +9,7 @@ from typing import Final
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.service.specs import FlowKey
 from tests.simulation.service_promises import ServicePromises
+from tests.simulation.service_tables import FlowRow
 from tests.simulation.service_world import PERSON, Fault, ServiceWorld
 from tests.support.flow_world import KEY
 
@@ -32,14 +33,20 @@ def settle(world: ServiceWorld, promises: ServicePromises) -> None:
         if turn == _SETTLED_AFTER:
             with world.undisturbed():
                 for flow in list(world.tables.flows.values()):
-                    if flow.deleted_at is None:
-                        world.ask(lambda flows, flow=flow: flows.resume(flow.key))  # type: ignore[misc]
-                        world.change(flow.key, schedule="")
-                    if flow.deleted_at is None and "worker" in flow.config.parameters:
-                        world.ask(lambda flows, flow=flow: flows.delete(flow.key))  # type: ignore[misc]
+                    _end_schedule(world, flow)
         if turn > _SETTLED_AFTER and _is_over(world):
             break
     promises.check_end()
+
+
+def _end_schedule(world: ServiceWorld, flow: FlowRow) -> None:
+    """Workers end with their flow, since nothing else ends them."""
+    if flow.deleted_at is not None:
+        return
+    world.ask(lambda flows: flows.resume(flow.key))
+    world.change(flow.key, schedule="")
+    if "worker" in flow.config.parameters:
+        world.ask(lambda flows: flows.delete(flow.key))
 
 
 def _is_over(world: ServiceWorld) -> bool:

@@ -20,8 +20,9 @@ from gobblin_assets.service.statuses import ENDED, ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd
 from tests.simulation import service_stores, service_tables
 from tests.simulation.mutant import Change, Mutant, patched
+from tests.simulation.service_flows import FakeFlowStore
 from tests.simulation.service_log import FakeLog
-from tests.simulation.service_stores import FakeExecutionStore, FakeFlowStore, FakeScheduleStore
+from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
 
 _BEGIN_SEND: Final = FakeExecutionStore.begin_send

@@ -34,8 +34,9 @@ from gobblin_assets.service.spec_executors.wired_executor import WayCalls
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.topology import Topology
 from tests.simulation.service_executor import WINDOW_S, FakeExecutor, Mishaps
+from tests.simulation.service_flows import FakeFlowStore
 from tests.simulation.service_log import FakeLog
-from tests.simulation.service_stores import FakeExecutionStore, FakeFlowStore, FakeScheduleStore
+from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
 from tests.support.flow_world import LineCompiler, Person, make_config, make_topology
 
