@@ -411,7 +411,7 @@ def end_worker(world: FlowWorld, claim: Claim, end: AttemptEnd = AttemptEnd.CANC
 @pytest.mark.parametrize("change", ["a description", "a job", "nothing, and it fails"])
 def test_a_cancelled_flow_that_always_runs_begins_with_the_next_version(world: FlowWorld, change: str) -> None:
     claim = begin_worker(world)
-    options = {"schedule": "@continuous", "run_immediately": False}
+    options: dict[str, Any] = {"schedule": "@continuous", "run_immediately": False}
     if change == "a description":
         world.flows.update(world.person, make_config(description="another", **options))
     elif change == "a job":
