@@ -84,7 +84,7 @@ def find_owner_run(owner: str) -> str | None:
 def say_claimed(context: dg.OpExecutionContext, ticket_id: TicketId, claim: Claim | None) -> None:
     """Log whether this run has the ticket."""
     if claim is None:
-        context.log.info("Ticket %s is not to be claimed: it has ended, or others work on it.", ticket_id)
+        context.log.info("Ticket %s can't be claimed: it has ended, others work on it, or the log drains.", ticket_id)
     else:
         context.log.info("Ticket %s: attempt %d begins.", ticket_id, claim.attempt)
 
@@ -146,6 +146,9 @@ class TicketsRun:
         owner = describe_owner(self.context.run_id)
         if isinstance(ticket, SentTicket):
             claim = self._stores.tickets.send_claimed(ticket, owner, ttl_s=CLAIM_TTL_S)
+            if claim is None and self._stores.drains.is_draining():
+                # It is not in the log, and nobody else will run it.
+                raise dg.Failure("The log drains: start the run again once it is resumed.", allow_retries=False)
         else:
             claim = self._stores.tickets.claim(ticket_id, owner, ttl_s=CLAIM_TTL_S)
         say_claimed(self.context, ticket_id, claim)

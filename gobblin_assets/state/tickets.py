@@ -194,7 +194,10 @@ class TicketStore(Protocol):
         ...
 
     def send_claimed(self, sent: SentTicket, owner: str, *, ttl_s: float) -> Claim | None:
-        """Put the ticket into the log and claim it, before anybody else can. Raises as ``send``; None as ``claim``."""
+        """Put the ticket into the log and claim it, before anybody else can. Raises as ``send``; None as ``claim``.
+
+        While the log drains, the ticket is not put there either.
+        """
         ...
 
     def list_claimable(self, executor: str, *, limit: int) -> Sequence[OpenTicket]:

@@ -99,6 +99,9 @@ def test_a_backfill_of_three_partitions_is_one_ticket_of_its_own_and_publishes_t
     assert ticket_shop.lake_rows() == ticket_shop.source_rows()
     failed = materialize(definitions, instance, ORDERS, tags={"dagster/partition": "1999-01-01"}, raise_on_error=False)
     assert not failed.success
+    ticket_shop.stores.drains.begin("ann")
+    failed = materialize(definitions, instance, ORDERS, tags=tags, raise_on_error=False)
+    assert (failed.success, list_own(ticket_shop, failed.run_id)) == (False, []), "the log drains"
 
 
 def list_own(shop: TicketShop, dagster_run_id: str) -> list[TicketId]:
