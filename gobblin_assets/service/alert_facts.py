@@ -1,4 +1,4 @@
-"""What alerts are worked out from, and the port by which it is found."""
+"""Facts that alerts are worked out from, and the port by which they are found."""
 
 import datetime as dt
 import uuid

@@ -1,4 +1,4 @@
-"""What waits for a person, as users read it: each alert says since when, what it is, and what helps.
+"""Alerts as users read them: each says since when something waits for a person, what it is, and what helps.
 
 Alerts are kept nowhere. They are worked out from the database and from what this node hears of executors when somebody
 asks, so that one is over when its cause is. Of flows and executors that the user may not read or use, none is told.
