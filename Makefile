@@ -51,10 +51,7 @@ demo-into: check-java $(READY)  ## Rows loaded into tables, a topic and a table 
 demo-cdc: check-java $(READY)  ## Tables followed by their change log while they are written to: a copy, a kill, a table more, the proof
 	@$(BIN)/python -m demo.cdc.run_demo
 
-demo-demo-cluster: check-java $(READY)  ## The same flows on three nodes, Dagster, processes and two logs; one of each is killed
-	@$(BIN)/python -m demo.service.run_cluster
-
-service: check-java $(READY)  ## Four flows by REST (tables, a copy, a topic, changes), whose executors are all killed, and the proof
+demo-service: check-java $(READY)  ## Four flows by REST (tables, a copy, a topic, changes), whose executors are all killed, and the proof
 	@$(BIN)/python -m demo.service.run_demo
 
 demo-cluster: check-java $(READY)  ## The same flows on three nodes, Dagster, processes and two logs; one of each is killed

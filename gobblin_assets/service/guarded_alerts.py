@@ -1,19 +1,18 @@
-"""What waits for a person, as users read it: each alert says since when, what it is, and what helps.
+"""Alerts as users read them: each says since when something waits for a person, what it is, and what helps.
 
 Alerts are kept nowhere. They are worked out from the database and from what this node hears of executors when somebody
 asks, so that one is over when its cause is. Of flows and executors that the user may not read or use, none is told.
 """
 
 import datetime as dt
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 from gobblin_assets.model.wording import count_of
-from gobblin_assets.service.access import AccessRules, Action, FlowScope, User, may_use
-from gobblin_assets.service.execution_store import JobNeeds
+from gobblin_assets.service.access import AccessRules, Action, User, may_use
+from gobblin_assets.service.alert_facts import AlertedJob, AlertFacts, AlertStore
 from gobblin_assets.service.executor_health import ExecutorHealth, HealthState
 from gobblin_assets.service.executor_watch import UNTAKEN_AFTER_S
 from gobblin_assets.service.flow_config import FlowConfig
@@ -48,53 +47,6 @@ class Alert:
     flow: FlowKey | None = None
     execution_id: int | None = None
     executor: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AlertedJob:
-    """A job of an execution that an alert may be about."""
-
-    flow: FlowKey
-    execution_id: int
-    job_name: str
-    executor: str
-    since: dt.datetime | None
-    message: str
-    needs: JobNeeds
-
-
-@dataclass(frozen=True, slots=True)
-class OverdueFlow:
-    """A flow whose next start is past. ``config``: as JSON."""
-
-    flow_id: uuid.UUID
-    flow: FlowKey
-    config: str
-    fire_at: dt.datetime
-
-
-@dataclass(frozen=True, slots=True)
-class AlertFacts:
-    """What the database knows. ``now``: its clock; ``work``: by executor, the jobs that it was sent and has not ended.
-
-    ``held``: open jobs of the executors that were asked for. ``untaken``: jobs whose tickets nobody has begun.
-    ``undeleted``: jobs whose deletion failed.
-    """
-
-    now: dt.datetime
-    work: Mapping[str, int]
-    held: Sequence[AlertedJob]
-    untaken: Sequence[AlertedJob]
-    undeleted: Sequence[AlertedJob]
-    overdue: Sequence[OverdueFlow]
-
-
-class AlertStore(Protocol):
-    """The store of what alerts are worked out from."""
-
-    def find_facts(self, scope: FlowScope, well: Collection[str], *, sent_before_s: float, limit: int) -> AlertFacts:
-        """Of flows of the scope, so many of each list. ``well``: the executors whose work goes on."""
-        ...
 
 
 class GuardedAlerts:

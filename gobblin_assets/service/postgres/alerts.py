@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, Row, text
 
 from gobblin_assets.db.transactions import transact
 from gobblin_assets.service.access import FlowScope
-from gobblin_assets.service.guarded_alerts import AlertedJob, AlertFacts, OverdueFlow
+from gobblin_assets.service.alert_facts import AlertedJob, AlertFacts, OverdueFlow
 from gobblin_assets.service.postgres.executions import NEEDS_COLUMNS, needs_of
 from gobblin_assets.service.postgres.scopes import IN_SCOPE, scope_arguments
 from gobblin_assets.service.specs import FlowKey
