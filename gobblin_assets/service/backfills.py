@@ -21,10 +21,8 @@ def check_backfill(jobs: Iterable[LaunchedJob], selection: TicketSelection) -> N
         return
     for job in jobs:
         # What is behind another job reads all that is new of it.
-        spec = None if job.after else parse_any_job(job.ticket.job)
-        if not isinstance(spec, JobSpec):
-            continue
-        for urn, dataset in resolve_datasets(spec, None).items():
+        spec = None if job.after else _find_spec(job)
+        for urn, dataset in ({} if spec is None else resolve_datasets(spec, None)).items():
             if not dataset.partitions.kind.is_time or (selection.datasets and urn not in selection.datasets):
                 continue
             keys = chain.from_iterable(list_time_partitions(dataset, *each) for each in selection.ranges)
@@ -35,3 +33,12 @@ def check_backfill(jobs: Iterable[LaunchedJob], selection: TicketSelection) -> N
                     hint=f"Ask for at most {BACKFILL_PARTITIONS_MAX:,}, one run after the other. Without any, a run "
                     "takes the oldest ones that are missing.",
                 )
+
+
+def _find_spec(job: LaunchedJob) -> JobSpec | None:
+    """None: its kind has other options, or is known to executors alone, which check what they run."""
+    try:
+        spec = parse_any_job(job.ticket.job)
+    except RejectedError:
+        return None
+    return spec if isinstance(spec, JobSpec) else None
