@@ -135,9 +135,12 @@ class FlowCompiling:
         return {log: self._read_log_id(log) for log in logs}
 
     def _read_log_id(self, log: str) -> LogId:
-        """One flow waits for a log that does not answer. Those behind it are refused at once, until it answers."""
+        """One flow waits for a log that does not answer. Those behind it are refused at once, until it answers.
+
+        The service's own database is asked anyway: while it is away, nothing is launched.
+        """
         self._away.ask()
-        if log in self._away.names:
+        if log and log in self._away.names:
             raise RetryableError(
                 f"the log {log!r} did not answer a moment ago",
                 passes=True,

@@ -93,6 +93,7 @@ class FakeFlowWorld(FlowWorld):
         compiler: Any = self.compiler
         self.flows = FlowManager(self.catalog, store, compiler, lambda: self.compiler.topology, logs)
         self.healths = ExecutorHealths(lambda: self.compiler.topology, logs)
+        self.healths.look()
         placement = JobPlacement(lambda: self.compiler.topology, self.healths.get)
         self.orchestrator = Orchestrator(executions, logs, placement)
         self.watch = SentJobWatch(executions, logs, placement)

@@ -202,7 +202,7 @@ def test_a_node_without_its_postgres_only_reads_and_goes_on_when_it_is_back(clus
         assert "nothing can be changed" in cluster.whole.ask("GET", "/ui/flows").text
 
         create(cluster.answering, "meanwhile")
-        create_due(cluster, "due", 1.0)
+        create_due(cluster, "due", 3.0)
         time.sleep(2.5)
         assert cluster.count_unsent() == 1, "those that send are cut off"
         assert measure_lateness_s(cluster, "due") is None, "nothing fires"
@@ -223,7 +223,7 @@ def test_a_node_that_is_stopped_or_killed_holds_nobody_up(cluster: Cluster) -> N
     cluster.silent.process.send_signal(signal.SIGSTOP)
     try:
         create(cluster.answering, "stopped")
-        create_due(cluster, "on_time", 2.0)
+        create_due(cluster, "on_time", 4.0)
         wait(lambda: cluster.count_unsent() == 0, "the other node sends")
         wait(lambda: measure_lateness_s(cluster, "on_time") is not None, "the other node fires")
         lateness_s = measure_lateness_s(cluster, "on_time")
@@ -236,7 +236,7 @@ def test_a_node_that_is_stopped_or_killed_holds_nobody_up(cluster: Cluster) -> N
     for number in range(4):
         assert cluster.balanced.ask("GET", FLOWS).status == 200
         create(cluster.balanced, f"killed{number}", f"killed-{number}")
-    create_due(cluster, "after_a_kill", 2.0)
+    create_due(cluster, "after_a_kill", 4.0)
     wait(lambda: (measure_lateness_s(cluster, "after_a_kill") or 99) < 5, "the node that was stopped fires on time")
     wait(lambda: cluster.count_unsent() == 0, "and sends again")
     executions = cluster.count("SELECT count(*) FROM gobblin_service.job_execution")

@@ -49,8 +49,8 @@ def _marks_before_it_sends(self: FakeExecutionStore, job: Any, ticket_id: Any, *
     return turn
 
 
-def _counts_no_inbox(self: FakeExecutionStore, job: Any, ticket_id: Any, **_given: Any) -> SendTurn:
-    return _BEGIN_SEND(self, job, ticket_id)
+def _counts_no_inbox(self: FakeExecutionStore, job: Any, ticket_id: Any, **given: Any) -> SendTurn:
+    return _BEGIN_SEND(self, job, ticket_id, **{**given, "waiting_max": None})
 
 
 def _fires_and_stays(self: FakeScheduleStore, fire: Any) -> bool:

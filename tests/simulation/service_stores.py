@@ -76,9 +76,10 @@ class FakeScheduleStore:
     def __init__(self, tables: ServiceTables) -> None:
         self._tables = tables
 
-    def list_due(self, *, limit: int) -> Sequence[DueFlow]:
+    def list_due(self, *, limit: int, without: Collection[tuple[uuid.UUID, int]] = ()) -> Sequence[DueFlow]:
         now = self._tables.now()
-        due = [flow for flow in self._tables.flows.values() if self._is_due(flow)]
+        flows = self._tables.flows.values()
+        due = [flow for flow in flows if self._is_due(flow) and (flow.flow_id, flow.version) not in without]
         return [
             DueFlow(
                 f.flow_id, f.version, f.next_fire_at or now, now, f.config.model_dump_json(), f.paused_at, f.resumed_at
@@ -302,8 +303,12 @@ class FakeExecutionStore:
         nodes = frozenset((bound.binding.source_node, bound.node))
         return JobNeeds(bound.binding.log_id, job.ticket.capability, nodes, owner.groups)
 
-    def begin_send(self, job: JobOfExecution, ticket_id: TicketId, *, waiting_max: int | None = None) -> SendTurn:
+    def begin_send(
+        self, job: JobOfExecution, ticket_id: TicketId, *, executor: str, log: str, waiting_max: int | None = None
+    ) -> SendTurn:
         row, now = self._find(job, ticket_id), self._tables.now()
+        if row is not None and (row.executor, row.log) != (executor, log):
+            return SendTurn.OVER
         if row is None or row.status not in UNSENT or (row.send_at is not None and row.send_at > now):
             return SendTurn.OVER
         replaces = row.is_worker and row.attempt > 1
@@ -357,8 +362,8 @@ class FakeExecutionStore:
         is_moving = job.moving_at is not None
         return SentJob(_job_of(job), job.executor, job.log, job.ticket_id, self._needs(job), is_moving)
 
-    def list_sent(self, executors: Collection[str]) -> Sequence[SentJob]:
-        return [self._sent(j) for j in self._list_sent() if j.status in _SENT and j.executor in executors]
+    def list_sent(self, *, well: Collection[str]) -> Sequence[SentJob]:
+        return [self._sent(j) for j in self._list_sent() if j.status in _SENT and j.executor not in well]
 
     def list_untaken(self, *, sent_before_s: float) -> Sequence[SentJob]:
         before = self._tables.now() - dt.timedelta(seconds=sent_before_s)

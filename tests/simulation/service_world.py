@@ -156,6 +156,7 @@ class Node:
         logs: Any = CalledLogs(world, who)
         catalog = FlowCatalog(flows, monotonic=world.monotonic, now=world.now)
         self.flows = FlowManager(catalog, flows, world.compiler, world.find_topology, logs)
+        self.flows.compiling._away = DirectAway(logs, world.monotonic)
         healths = ExecutorHealths(world.find_topology, logs, world.monotonic)
         healths._away = DirectAway(logs, world.monotonic)
         placement = JobPlacement(world.find_topology, healths.get)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gobblin_assets.service.executor_health import ExecutorHealths
+from gobblin_assets.service.executor_health import ExecutorHealths, HealthState
+from gobblin_assets.service.placement import JobPlacement
 from tests.simulation.service_history import STORIES, Story, run_story
 from tests.simulation.service_world import CalledLogs, Fault, ServiceWorld
 from tests.support.shares import Share
@@ -33,13 +34,13 @@ def test_every_single_fault_is_made_good(story: Story) -> None:
             run_story(story, at, fault)
 
 
-def test_an_executor_that_has_left_the_topology_is_heard_and_gets_no_more_than_it_begins_soon() -> None:
+def test_an_executor_that_has_left_the_topology_gets_no_more() -> None:
     world = ServiceWorld()
     logs: Any = CalledLogs(world, "node 0")
-    one = ExecutorHealths(world.find_topology, logs, world.monotonic)
-    one.look()
+    healths = ExecutorHealths(world.find_topology, logs, world.monotonic)
+    healths.look()
+    placement = JobPlacement(world.find_topology, healths.get)
+    assert healths.get("a").inbox_max == 2 * world.executors["a"].slots
     world.change_topology("b", "c")
-    other = ExecutorHealths(world.find_topology, logs, world.monotonic)
-    for healths in (one, other):
-        healths.look()
-        assert healths.get("a").inbox_max == 2 * world.executors["a"].slots
+    assert placement.find_health("a").state is HealthState.UNHEALTHY
+    assert placement.list_well() == ["b", "c"]

@@ -278,6 +278,9 @@ def delete_while_it_runs(world: FlowWorld, name: str) -> FlowStatus:
         found = "SELECT max(execution_id) FROM gobblin_service.flow_execution JOIN gobblin_service.flow USING (flow_id)"
         execution_id = connection.execute(text(f"{found} WHERE flow_name = :name"), {"name": name}).scalar_one()
     while (status := world.flows.get_execution(execution_id)).status not in ENDED:
+        with world.engine.begin() as connection:
+            # What a process died with would be sent again, and its CANCEL behind it, only some time later.
+            connection.execute(text("UPDATE gobblin_service.job_execution SET send_at = now() WHERE send_at > now()"))
         world.orchestrator.look()
         assert world.executor.claim() is None, "a cancelled ticket is claimed"
         world.monitor.look()

@@ -12,4 +12,4 @@ class SqliteSpec(IntoSpec):
 
 
 PLACE: Final = "gobblin_sqlite_rows.rows:choose_tables"
-SQLITE: Final = DestinationKind(name="sqlite", spec=SqliteSpec, variables="SQLITE", place=PLACE)
+SQLITE: Final = DestinationKind(name="sqlite", spec=SqliteSpec, variables="SQLITE", address="FILE", place=PLACE)
