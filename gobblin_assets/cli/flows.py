@@ -11,7 +11,7 @@ from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.node_questions import await_probe, say_failure
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
 from gobblin_assets.cli.partition_range import PartitionRange
-from gobblin_assets.cli.service_client import URL_VARIABLE, ServiceClient, flow_path, open_client
+from gobblin_assets.cli.service_client import ServiceClient, flow_path, open_client, url_option
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.extract import Mode
 from gobblin_assets.spec.yaml_files import read_yaml_file
@@ -23,7 +23,6 @@ _CHANGES_SHOWN_MAX: Final = 100
 _FLOW_COLUMNS: Final = ("group", "name", "state", "version", "way", "schedule", "next", "note")
 _ENDED: Final = frozenset({"COMPLETE", "FAILED", "CANCELLED"})
 
-_url: Final = click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
 _group: Final = click.argument("group")
 _name: Final = click.argument("name")
 _file: Final = click.argument("flow_file", type=click.Path(path_type=Path, dir_okay=False))
@@ -31,7 +30,7 @@ _file: Final = click.argument("flow_file", type=click.Path(path_type=Path, dir_o
 
 def _of_a_flow(command: _Command) -> _Command:
     """GROUP NAME and --url."""
-    return _group(_name(_url(command)))
+    return _group(_name(url_option(command)))
 
 
 @click.group(cls=LazyGroup)
@@ -41,7 +40,7 @@ def flow() -> None:
 
 @flow.command("create", epilog=example("service flow create flows/orders.yaml"))
 @_file
-@_url
+@url_option
 @json_option
 def create(flow_file: Path, url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Create the flow that FLOW_FILE describes, in YAML or JSON."""
@@ -50,7 +49,7 @@ def create(flow_file: Path, url: str | None, as_json: bool) -> None:  # noqa: FB
 
 @flow.command("update", epilog=example("service flow update flows/orders.yaml"))
 @_file
-@_url
+@url_option
 @json_option
 def update(flow_file: Path, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Replace the config of the flow that FLOW_FILE names."""
@@ -67,7 +66,7 @@ def update(flow_file: Path, url: str | None, as_json: bool) -> None:  # noqa: FB
 @click.option("--search", help="A part of the group, the name or the description.")
 @click.option("--pending", is_flag=True, help="Flows that no executor can run now.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True)
-@_url
+@url_option
 @json_option
 def list_flows(
     group: str | None,
@@ -146,7 +145,7 @@ def show_status(group: str, name: str, url: str | None, as_json: bool) -> None: 
 @flow.command("explain", epilog=example("service flow explain flows/orders.yaml --dry-run"))
 @_file
 @click.option("--dry-run", is_flag=True, help="Also ask executors what the jobs would read or copy now.")
-@_url
+@url_option
 @json_option
 def explain(flow_file: Path, dry_run: bool, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Show the plan for the flow that FLOW_FILE describes, or why there is none. Nothing is stored."""
@@ -261,7 +260,7 @@ def repin(group: str, name: str, url: str | None) -> None:
 @_group
 @_name
 @click.argument("execution_id", type=click.IntRange(min=1))
-@_url
+@url_option
 @json_option
 def cancel(group: str, name: str, execution_id: int, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Ask for the end of an execution."""
@@ -273,7 +272,7 @@ def cancel(group: str, name: str, execution_id: int, url: str | None, as_json: b
 @_group
 @_name
 @click.argument("execution_id", type=click.IntRange(min=1))
-@_url
+@url_option
 @json_option
 def resume_execution(group: str, name: str, execution_id: int, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Run what an execution has left that failed or was cancelled."""

@@ -9,7 +9,7 @@ import click
 
 from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import EXIT_FAILED, json_option, print_json, print_table, say
-from gobblin_assets.cli.service_client import URL_VARIABLE, ServiceClient, open_client
+from gobblin_assets.cli.service_client import ServiceClient, open_client, url_option
 
 _LOOK_EVERY_S: Final = 0.5
 _WAITING: Final = "WAITING"
@@ -22,7 +22,7 @@ def node() -> None:
 
 
 @node.command("list", epilog=example("service node list"))
-@click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
+@url_option
 @json_option
 def list_nodes(url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """List the nodes that you may use."""
@@ -40,7 +40,7 @@ def reached_executors() -> None:
 
 
 @reached_executors.command("list", epilog=example("service executor list"))
-@click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
+@url_option
 @json_option
 def list_executors(url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """List the executors that you may use: how they are, what they can do, and which nodes they reach."""
@@ -73,7 +73,7 @@ def _list_health(health: Mapping[str, Any]) -> tuple[object, ...]:
 @click.argument("name")
 @click.option("--table", "tables", multiple=True, help="Of a database: the columns of this table; may be repeated.")
 @click.option("--below", default="", help="Of files: the directories below this one.")
-@click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
+@url_option
 @json_option
 def suggest(name: str, tables: tuple[str, ...], below: str, url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """Show what flows from a node can begin with: its tables, topics or directories.

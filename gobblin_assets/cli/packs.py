@@ -10,12 +10,11 @@ import click
 
 from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.service_client import URL_VARIABLE, open_client
+from gobblin_assets.cli.service_client import open_client, url_option
 from gobblin_assets.errors import RejectedError
 
 _SCHEME: Final = "FS:///"
 
-_url: Final = click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
 _path: Final = click.argument("path", type=click.Path(path_type=Path))
 
 
@@ -25,7 +24,7 @@ def pack() -> None:
 
 
 @pack.command("list", epilog=example("service pack list"))
-@_url
+@url_option
 @json_option
 def list_packs_of_service(url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """List packs, each at its newest version."""
@@ -38,7 +37,7 @@ def list_packs_of_service(url: str | None, as_json: bool) -> None:  # noqa: FBT0
 
 @pack.command("publish", epilog=example("service pack publish packs/sales"))
 @_path
-@_url
+@url_option
 @json_option
 def publish(path: Path, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Publish the pack at PATH, a directory or a zip file. A version that was published never changes."""
@@ -72,7 +71,7 @@ def template() -> None:
 
 
 @template.command("list", epilog=example("service template list"))
-@_url
+@url_option
 @json_option
 def list_templates_of_service(url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """List the templates of the newest versions of packs."""
@@ -86,7 +85,7 @@ def list_templates_of_service(url: str | None, as_json: bool) -> None:  # noqa: 
 
 @template.command("show", epilog=example("service template show FS:///jdbc-to-lake.template"))
 @click.argument("uri")
-@_url
+@url_option
 def show_template_of_service(uri: str, url: str | None) -> None:
     """Print a template as JSON: what it does, and the JSON Schema of its parameters."""
     print_json(open_client(url).get(f"/templates/{quote(uri.removeprefix(_SCHEME), safe='/@')}"))

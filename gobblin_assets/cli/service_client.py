@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+import click
 import urllib3
 
 from gobblin_assets.errors import (
@@ -25,6 +26,9 @@ from gobblin_assets.errors import (
 URL_VARIABLE: Final = "GOBBLIN_SERVICE_URL"
 TOKEN_VARIABLE: Final = "GOBBLIN_SERVICE_TOKEN"  # noqa: S105  the variable's name
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+url_option: Final = click.option("--url", envvar=URL_VARIABLE, help=f"The service's address. Default: {DEFAULT_URL}.")
+"""Of commands that ask a service."""
 
 _API: Final = "/api/v1"
 _TRIES_MAX: Final = 4

@@ -9,11 +9,9 @@ import click
 
 from gobblin_assets.cli.lazy_commands import LazyGroup, example
 from gobblin_assets.cli.output import json_option, print_json, print_table, say
-from gobblin_assets.cli.service_client import URL_VARIABLE, open_client
+from gobblin_assets.cli.service_client import open_client, url_option
 
 _LOOK_EVERY_S: Final = 0.5
-
-_url: Final = click.option("--url", envvar=URL_VARIABLE, help="The service's address. Default: http://127.0.0.1:8080.")
 
 
 @click.group(cls=LazyGroup)
@@ -22,7 +20,7 @@ def log() -> None:
 
 
 @log.command("list", epilog=example("service log list"))
-@_url
+@url_option
 @json_option
 def list_logs(url: str | None, as_json: bool) -> None:  # noqa: FBT001  an option that click passes by name
     """List the logs of the executors that you may use: whether they drain, and how long the last drain took."""
@@ -36,7 +34,7 @@ def list_logs(url: str | None, as_json: bool) -> None:  # noqa: FBT001  an optio
 @log.command("drain", epilog=example("service log drain own-log --wait"))
 @click.argument("name")
 @click.option("--wait", is_flag=True, help="Return once nobody works there.")
-@_url
+@url_option
 @json_option
 def drain(name: str, wait: bool, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Let nobody claim tickets of a log, and end what runs there, so that the log can be upgraded.
@@ -58,7 +56,7 @@ def drain(name: str, wait: bool, url: str | None, as_json: bool) -> None:  # noq
 
 @log.command("resume", epilog=example("service log resume own-log"))
 @click.argument("name")
-@_url
+@url_option
 @json_option
 def resume(name: str, url: str | None, as_json: bool) -> None:  # noqa: FBT001  the same
     """Let the executors of a log claim tickets again."""

@@ -86,6 +86,22 @@ def live_until_done(engine: Engine, name: str, live: Story = run_to_the_end) -> 
     raise AssertionError(f"it did not end in {LIVES_MAX} lives")
 
 
+def die_at(engine: Engine, place: int, name: str, live: Story = run_to_the_end) -> FlowStatus:
+    """The end of a flow whose process died once, at the place of this number."""
+    heard = 0
+
+    def die(_place: str) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == place:
+            raise DeathError
+
+    with commits_heard(engine, die):
+        status, deaths = live_until_done(engine, name, live)
+    assert deaths == 1, name
+    return status
+
+
 def check_once(engine: Engine, name: str, status: FlowStatus) -> None:
     with engine.connect() as connection:
         found = {what: connection.execute(text(query), {"name": name}).scalar() for what, query in _STORED.items()}
@@ -113,18 +129,8 @@ def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engin
     places = count_places(service_engine, run_to_the_end)
     assert places > 40
     for place in (number + 1 for number in share.numbers(places, "deaths of a flow")):
-        heard = 0
-
-        def die(_place: str, at: int = place) -> None:
-            nonlocal heard
-            heard += 1
-            if heard == at:
-                raise DeathError
-
         name = f"dies_at_{place}"
-        with commits_heard(service_engine, die):
-            status, deaths = live_until_done(service_engine, name)
-        assert deaths == 1, name
+        status = die_at(service_engine, place, name)
         check_once(service_engine, name, status)
 
 
@@ -133,18 +139,8 @@ def test_a_death_at_each_place_of_a_fire_leaves_one_slot_and_one_run(service_eng
     assert places > 45
     # Behind the launch, all is as of any other flow.
     for place in (number + 1 for number in share.numbers(12, "deaths of a fire")):
-        heard = 0
-
-        def die(_place: str, at: int = place) -> None:
-            nonlocal heard
-            heard += 1
-            if heard == at:
-                raise DeathError
-
         name = f"dies_fired_at_{place}"
-        with commits_heard(service_engine, die):
-            status, deaths = live_until_done(service_engine, name, fire_to_the_end)
-        assert deaths == 1, name
+        status = die_at(service_engine, place, name, fire_to_the_end)
         check_once(service_engine, name, status)
         with service_engine.connect() as connection:
             query = f"{_SLOTS} WHERE flow_name = :name"
@@ -155,18 +151,8 @@ def test_a_death_at_each_place_of_a_deletion_leaves_nothing_that_runs(service_en
     places = count_places(service_engine, delete_while_it_runs)
     assert places > 25
     for place in (number + 1 for number in share.numbers(places, "deaths of a deletion")):
-        heard = 0
-
-        def die(_place: str, at: int = place) -> None:
-            nonlocal heard
-            heard += 1
-            if heard == at:
-                raise DeathError
-
         name = f"is_deleted_at_{place}"
-        with commits_heard(service_engine, die):
-            status, deaths = live_until_done(service_engine, name, delete_while_it_runs)
-        assert deaths == 1, name
+        status = die_at(service_engine, place, name, delete_while_it_runs)
         assert status.status is ExecutionStatus.CANCELLED
         assert {job.status for job in status.jobs} == {ExecutionStatus.CANCELLED}
         assert FlowWorld(service_engine).store.find(FlowKey(KEY.group, name)) is None

@@ -30,6 +30,7 @@ from gobblin_assets.model.job_ticket import (
     sent_ticket_from_json,
     sent_ticket_to_json,
 )
+from gobblin_assets.state.postgres.ticket_reports import ReportTables
 from gobblin_assets.state.tickets import (
     PROBE_KEPT_S,
     PROBE_LIFE_S,
@@ -215,22 +216,7 @@ _BEATS = text("""
       FROM gobblin_service.way_heartbeat WHERE way = :way ORDER BY beaten_at DESC, owner
 """)
 
-_REPORTS = text("""
-    SELECT r.ticket_id, r.attempt, r.number, r.kind, r.details, r.at
-      FROM unnest(CAST(:ticket_ids AS uuid[]), CAST(:attempts AS int[]), CAST(:numbers AS int[]))
-           AS known (ticket_id, attempt, number)
-      JOIN gobblin_service.way_report r
-        ON r.ticket_id = known.ticket_id AND (r.attempt, r.number) > (known.attempt, known.number)
-     ORDER BY r.ticket_id, r.attempt, r.number
-     LIMIT :limit
-""")
-
-_ENDS = text("""
-    SELECT DISTINCT ON (r.ticket_id) r.ticket_id, r.attempt, r.number, r.kind, r.details, r.at
-      FROM gobblin_service.way_ticket t JOIN gobblin_service.way_report r USING (ticket_id)
-     WHERE t.ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND t.ended_at IS NOT NULL AND r.kind = 'ended'
-     ORDER BY r.ticket_id, r.attempt DESC, r.number DESC
-""")
+_REPORTS = ReportTables("gobblin_service.way_ticket", "gobblin_service.way_report")
 
 _FORGET = text("""
     DELETE FROM gobblin_service.way_ticket
@@ -378,19 +364,10 @@ class PostgresWireBook:
     def list_reports(
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
     ) -> Sequence[TicketReport]:
-        known = [after.get(each, (-1, 0)) for each in ticket_ids]
-        arguments = {
-            "ticket_ids": list(ticket_ids),
-            "attempts": [attempt for attempt, _number in known],
-            "numbers": [number for _attempt, number in known],
-            "limit": limit,
-        }
-        return [_report_of(row) for row in self._do("list reports", lambda c: c.execute(_REPORTS, arguments).all())]
+        return self._do("list reports", lambda c: _REPORTS.list_behind(c, ticket_ids, after, limit))
 
     def find_ends(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, TicketReport]:
-        asked = {"ticket_ids": list(ticket_ids)}
-        rows = self._do("find ends of tickets", lambda c: c.execute(_ENDS, asked).all())
-        return {TicketId(row.ticket_id): _report_of(row) for row in rows}
+        return self._do("find ends of tickets", lambda c: _REPORTS.find_ends(c, ticket_ids))
 
     def forget(self, ticket_ids: Collection[TicketId]) -> frozenset[TicketId]:
         asked = {"ticket_ids": list(ticket_ids)}
@@ -581,8 +558,3 @@ def _read_place(value: object) -> tuple[int, int]:
             return read_number(attempt, "behind"), read_number(number, "behind")
         case _:
             raise RejectedError(f"expected an attempt and a number, found {value!r:.80}", field="behind")
-
-
-def _report_of(row: Any) -> TicketReport:
-    kind = TicketReportKind(row.kind)
-    return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)

@@ -34,6 +34,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.state.postgres import waiting_tickets
 from gobblin_assets.state.postgres.log_drains import IS_DRAINING, require_drain
 from gobblin_assets.state.postgres.ticket_jobs import list_last_tickets, load_ticket_jobs
+from gobblin_assets.state.postgres.ticket_reports import ReportTables
 from gobblin_assets.state.tickets import (
     LONG_LIFE_S,
     PASSING,
@@ -221,22 +222,7 @@ _FORGET = (
     text("UPDATE gobblin.job_ticket SET body = 'null' WHERE ticket_id = ANY (CAST(:ticket_ids AS uuid[]))"),
 )
 
-_REPORTS = text("""
-    SELECT r.ticket_id, r.attempt, r.number, r.kind, r.details, r.at
-      FROM unnest(CAST(:ticket_ids AS uuid[]), CAST(:attempts AS int[]), CAST(:numbers AS int[]))
-           AS known (ticket_id, attempt, number)
-      JOIN gobblin.ticket_report r
-        ON r.ticket_id = known.ticket_id AND (r.attempt, r.number) > (known.attempt, known.number)
-     ORDER BY r.ticket_id, r.attempt, r.number
-     LIMIT :limit
-""")
-
-_ENDS = text("""
-    SELECT DISTINCT ON (r.ticket_id) r.ticket_id, r.attempt, r.number, r.kind, r.details, r.at
-      FROM gobblin.job_ticket t JOIN gobblin.ticket_report r USING (ticket_id)
-     WHERE t.ticket_id = ANY (CAST(:ticket_ids AS uuid[])) AND t.ended_at IS NOT NULL AND r.kind = 'ended'
-     ORDER BY r.ticket_id, r.attempt DESC, r.number DESC
-""")
+_REPORTS = ReportTables("gobblin.job_ticket", "gobblin.ticket_report")
 
 # By the sequences, and not by the ledger, which has no interval of a window without rows.
 _PUBLISHED = text("""
@@ -464,20 +450,10 @@ class PostgresTicketStore:
     def list_reports(
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
     ) -> Sequence[TicketReport]:
-        known = [after.get(each, (-1, 0)) for each in ticket_ids]
-        arguments = {
-            "ticket_ids": list(ticket_ids),
-            "attempts": [attempt for attempt, _number in known],
-            "numbers": [number for _attempt, number in known],
-            "limit": limit,
-        }
-        rows = self._do("list reports", lambda c: c.execute(_REPORTS, arguments).all())
-        return [_report_of(row) for row in rows]
+        return self._do("list reports", lambda c: _REPORTS.list_behind(c, ticket_ids, after, limit))
 
     def find_ends(self, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, TicketReport]:
-        asked = {"ticket_ids": list(ticket_ids)}
-        rows = self._do("find ends of tickets", lambda c: c.execute(_ENDS, asked).all())
-        return {TicketId(row.ticket_id): _report_of(row) for row in rows}
+        return self._do("find ends of tickets", lambda c: _REPORTS.find_ends(c, ticket_ids))
 
     def forget(self, ticket_ids: Collection[TicketId]) -> frozenset[TicketId]:
         def body(connection: Connection) -> frozenset[TicketId]:
@@ -568,11 +544,6 @@ def _find_log_id(connection: Connection) -> LogId:
         connection.execute(_MAKE_LOG_ID, {"log_id": uuid.uuid4()})
         found = connection.execute(_LOG_ID).scalar_one()
     return LogId(found)
-
-
-def _report_of(row: Row[Any]) -> TicketReport:
-    kind = TicketReportKind(row.kind)
-    return TicketReport(TicketId(row.ticket_id), row.attempt, row.number, kind, row.details, row.at)
 
 
 def _claim(
