@@ -1,14 +1,12 @@
 """nginx before the nodes of a service: the machine's, or Debian's without a right of root."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 from demo.debian_programs import find_debian_files
 from demo.server_process import serve
-from gobblin_assets.errors import RejectedError
 
 _CONFIG = """
 daemon off;
@@ -41,25 +39,21 @@ http {{
 """
 
 
-@cache
-def find_nginx() -> Path | None:
-    """The program; None where there is none, and none can be brought."""
+def find_nginx(say: Callable[[str], None] = lambda _line: None) -> Path:
+    """The program. ``say`` hears that it is fetched. RejectedError where there is none, and none can be fetched."""
     own = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
     if own is not None:
         return Path(own)
-    found = find_debian_files("nginx", ["nginx"], ["*/sbin/nginx"])
-    return found[0] if found else None
+    return find_debian_files("nginx", ["nginx"], ["*/sbin/nginx"], say=say)[0]
 
 
 @contextmanager
 def run_balancer(ports: Sequence[int], folder: Path, *, answer_s: int = 30) -> Iterator[int]:
     """Pass requests on to nodes of this machine, in turns, and give the port that takes them.
 
-    A node that does not answer within ``answer_s`` is left out for a second. RejectedError: there is no nginx.
+    A node that does not answer within ``answer_s`` is left out for a second. RejectedError as by ``find_nginx``.
     """
     program = find_nginx()
-    if program is None:
-        raise RejectedError("there is no nginx", field="PATH", hint="Install the package nginx.")
     folder.mkdir(parents=True, exist_ok=True)
 
     def command(port: int) -> Sequence[str]:

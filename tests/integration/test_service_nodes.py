@@ -69,8 +69,10 @@ class Cluster:
 def cluster(
     server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    if find_nginx() is None:
-        pytest.skip("there is no nginx, and apt can't bring one")
+    try:
+        find_nginx()
+    except RejectedError as error:
+        pytest.skip(str(error))
     with ExitStack() as stack:
         name = stack.enter_context(postgres.migrated_database(server, database_pool))
         direct = server.tcp_url(name)
