@@ -7,10 +7,13 @@ from typing import Any, Final
 
 import urllib3
 
-WAIT_S_MAX: Final = 180.0
+from demo.service.places import DEMO
+
+WAIT_S_MAX: Final = 300.0
 
 _LOOK_S: Final = 0.3
 _ENDED: Final = frozenset({"COMPLETE", "FAILED", "CANCELLED"})
+_BUSY: Final = 409
 
 
 class ServiceClient:
@@ -19,12 +22,19 @@ class ServiceClient:
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool = urllib3.PoolManager(retries=False)
+        self._said: dict[str, object] = {}
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         answer = self._pool.request(method, f"{self._url}/api/v1{path}", json=body)
         if answer.status >= 400:
             raise SystemExit(f"{method} {path}: {answer.status} {answer.data.decode()}")
         return json.loads(answer.data) if answer.data else None
+
+    def start(self, path: str) -> None:
+        """Run the flow now; if an execution of it is open, that one goes on."""
+        answer = self._pool.request("POST", f"{self._url}/api/v1{path}:run", json={})
+        if answer.status >= 400 and answer.status != _BUSY:
+            raise SystemExit(f"POST {path}:run: {answer.status} {answer.data.decode()}")
 
     def is_answered(self) -> bool:
         """Whether the service is up."""
@@ -35,14 +45,25 @@ class ServiceClient:
 
     def wait(self, path: str, say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """The flow's last execution, once it has ended; ``say`` gets each change of it."""
-        until, shown = time.monotonic() + WAIT_S_MAX, ""
+        return self.wait_until(path, has_ended, say)
+
+    def wait_until(
+        self, path: str, is_reached: Callable[[dict[str, Any]], bool], say: Callable[[dict[str, Any]], None]
+    ) -> dict[str, Any]:
+        """The flow's last execution, once ``is_reached`` holds of it; ``say`` gets each change since the last wait."""
+        until = time.monotonic() + WAIT_S_MAX
         while True:
             status: dict[str, Any] = self.ask("GET", f"{path}/status")
-            if status["status"] != shown:
+            seen = (status["execution_id"], status["status"], [each["executor"] for each in status["jobs"]])
+            if seen != self._said.get(path):
                 say(status)
-                shown = status["status"]
-            if shown in _ENDED:
+                self._said[path] = seen
+            if is_reached(status):
                 return status
             if time.monotonic() > until:
-                raise SystemExit(f"{path} is {shown} after {WAIT_S_MAX:.0f} s")
+                raise SystemExit(f"{path} is {status['status']} after {WAIT_S_MAX:.0f} s. {DEMO} has the logs.")
             time.sleep(_LOOK_S)
+
+
+def has_ended(status: Mapping[str, Any]) -> bool:
+    return status["status"] in _ENDED

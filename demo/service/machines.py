@@ -8,8 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from demo.places import CLONE
 from demo.server_process import run_guarded
 from demo.stage import console
+from gobblin_assets.model.wording import count_of
 
 _END_S_MAX: Final = 60.0
 
@@ -34,7 +36,7 @@ class Machine:
         self._environment = {**environment, **more}
         # Values of the others may be passwords.
         shown = [f"{variable}={'…' if '://' in value else value}" for variable, value in more.items()]
-        self._shown = " ".join([*shown, "gobblin-assets", *words])
+        self._shown = " ".join([*shown, "gobblin-assets", as_typed(words)])
         self._folder = folder
         self._starts = 0
         self._running = ExitStack()
@@ -56,7 +58,8 @@ class Machine:
 
     def kill(self) -> None:
         """SIGKILL to all processes, as if their machine lost its power."""
-        console.print(f"[red]killed: {self.name}, {self._kill()} processes (SIGKILL)[/red]")
+        killed = count_of(self._kill(), "process", "processes")
+        console.print(f"[red]killed: {self.name}, {killed} (SIGKILL)[/red]")
 
     def close(self) -> None:
         if self._process is not None:
@@ -72,6 +75,11 @@ class Machine:
         self._running.close()
         self._process = None
         return len(tree)
+
+
+def as_typed(words: Sequence[str]) -> str:
+    """The words of a command as a person types them in the clone."""
+    return " ".join(word.removeprefix(f"{CLONE}/") for word in words)
 
 
 def stop_tree(pid: int) -> list[int]:

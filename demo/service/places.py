@@ -95,12 +95,17 @@ def apply_environment(log: EmbeddedServer, source: EmbeddedServer, brokers: dict
 
 
 def child_environment() -> dict[str, str]:
-    """What a process needs besides this one's environment: the clone's packages."""
+    """What a process needs besides this one's environment: the clone's packages, and no job files of other demos."""
     found = os.pathsep.join(filter(None, (str(CLONE), os.environ.get("PYTHONPATH"))))
-    return {"PYTHONPATH": found}
+    return {"PYTHONPATH": found, "GOBBLIN_JOBS": ""}
 
 
 def list_files(folder: Path) -> set[Path]:
     """Files that a reader of the folder would read, by their paths in it."""
     files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {path for path in files if not any(part.startswith((".", "_")) for part in path.parts)}
+
+
+def list_copied(table: str) -> list[Path]:
+    """The files of a table that a reader finds in the second lake."""
+    return [MIRROR / path for path in sorted(list_files(MIRROR)) if f"public.{table}" in str(path)]

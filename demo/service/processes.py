@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from demo.server_process import run_guarded, serve
-from demo.service.machines import Machine
+from demo.service.machines import Machine, as_typed
 from demo.service.places import DEMO, TOPOLOGY, child_environment
 from demo.stage import console
 
@@ -22,12 +22,12 @@ def serving(port: int | None) -> Iterator[int]:
         return [*_PROGRAM, *serve_words(chosen)]
 
     if port is not None:
-        console.print(f"[cyan]$ gobblin-assets {' '.join(serve_words(port))}[/cyan]")
+        console.print(f"[cyan]$ gobblin-assets {as_typed(serve_words(port))}[/cyan]")
         with run_guarded(command(port), DEMO / "service.log", child_environment()):
             yield port
         return
     with serve(command, DEMO / "service.log", child_environment()) as found:
-        console.print(f"[cyan]$ gobblin-assets {' '.join(serve_words(found))}[/cyan]")
+        console.print(f"[cyan]$ gobblin-assets {as_typed(serve_words(found))}[/cyan]")
         yield found
 
 

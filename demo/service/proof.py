@@ -12,7 +12,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from rich.table import Table
 
 from demo.into.loaded_rows import read_iceberg
-from demo.service.places import CATALOG, MIRROR, list_files
+from demo.service.places import CATALOG, list_copied
 from demo.service.sources import CHANGED, RECORD, TOPIC, Rows, WeatherStations, plain_row, read_table
 from demo.stage import console
 from gobblin_assets.db.embedded import EmbeddedServer
@@ -20,6 +20,8 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.log import open_log
 
 NAMESPACE: Final = "nyc"
+INGESTED: Final = ("flights", "airlines")
+"""The tables that become datasets of the lake, and are copied from there."""
 
 _IN_ORDER: Final = ("_lsn", "_seq")
 
@@ -39,17 +41,16 @@ class Comparison:
 
 def compare_tables(source: EmbeddedServer, job: str) -> Iterator[Comparison]:
     """The tables at the source, and the datasets in the lake, by the files that the ledger lists."""
-    for table in ("flights", "airlines"):
+    for table in INGESTED:
         columns, rows = read_table(source, table)
         yield Comparison(f"table {table}, dataset in the lake", rows, read_published(job, f"public.{table}", columns))
 
 
 def compare_copy(source: EmbeddedServer) -> Iterator[Comparison]:
     """The tables at the source, and what any reader of Parquet files finds in the directories of the second lake."""
-    for table in ("flights", "airlines"):
+    for table in INGESTED:
         columns, rows = read_table(source, table)
-        paths = [MIRROR / path for path in sorted(list_files(MIRROR)) if f"public.{table}" in str(path)]
-        yield Comparison(f"table {table}, its copy in the second lake", rows, _read_files(paths, columns))
+        yield Comparison(f"table {table}, its copy in the second lake", rows, _read_files(list_copied(table), columns))
 
 
 def compare_changes(source: EmbeddedServer, job: str) -> Iterator[Comparison]:

@@ -1,7 +1,8 @@
 """The service as a cluster: three nodes behind a balancer, executors of three kinds, two logs; one of each is killed.
 
 The four flows of ``demo.service.run_demo`` are at work meanwhile, two of them by a schedule. Nothing may be missing at
-the end, and nothing there twice. Each demo starts from nothing, in the same folder as that one.
+the end, and nothing there twice: no row, and no start of a schedule. Each demo starts from nothing, in the same folder
+as that one.
 """
 
 import os
@@ -12,33 +13,48 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rich.table import Table
+
 from demo.flights_source import let_arrive
 from demo.kafka.broker import KafkaBroker
 from demo.kafka.places import quicken_java
 from demo.places import CLONE
 from demo.server_process import find_port
-from demo.service.balancer import run_balancer
-from demo.service.client import ServiceClient
+from demo.service.arrivals import are_copied, are_published
+from demo.service.balancer import find_nginx, run_balancer
+from demo.service.client import ServiceClient, has_ended
 from demo.service.flows import CHANGES, FLIGHTS, WEATHER, copy_of, path_of
-from demo.service.machines import Machine
+from demo.service.machines import Machine, as_typed
+from demo.service.minutes import say_minutes
 from demo.service.places import DEMO, write_topology
 from demo.service.processes import make_executor, make_machine, serve_words
-from demo.service.proof import are_equal, compare_copy, compare_tables
-from demo.service.run_demo import Stage, begin, make, open_sources, prove, say_sent, say_status, start_anew, wait_until
+from demo.service.run_demo import (
+    Stage,
+    begin,
+    make,
+    open_sources,
+    prove,
+    require,
+    say_sent,
+    say_status,
+    show_jobs,
+    start_anew,
+    wait_until,
+)
 from demo.service.sources import change_tables
-from demo.stage import act, console
+from demo.stage import act, console, join_counts
 from gobblin_assets.db.embedded import EmbeddedServer, create_database
+from gobblin_assets.errors import RejectedError
 from gobblin_assets.settings import forget_unasked_variables
 
 NODES: Final = 3
-EACH_MINUTE: Final = "* * * * *"
 DAGSTER: Final = "warehouse"
 PROCESS: Final = "office"
 FAR: Final = "airports"
 """An executor whose log the service does not reach: its tickets and its reports go over the broker in the office."""
 
 _FAR_LOG: Final = "far_log"
-_MOVED_S_MAX: Final = 240.0
+_EACH_MINUTE: Final = {"schedule": "* * * * *", "run_immediately": True}
 _SHARED: Final = ["nyc", "nyc_log", "lake", "mirror"]
 _EXECUTORS: Final = {
     DAGSTER: {
@@ -79,6 +95,10 @@ def main() -> int:
     os.chdir(CLONE)
     forget_unasked_variables(os.environ)
     quicken_java()
+    try:
+        find_nginx(console.print)
+    except RejectedError as error:
+        raise SystemExit(f"error: {error}") from None
     start_anew()
     with ExitStack() as stack:
         with act("Servers: two Postgres (two logs, and a source), two Kafka brokers, three nodes behind nginx"):
@@ -97,11 +117,15 @@ def open_cluster(stack: ExitStack) -> Cluster:
     for node in nodes:
         begin(node, stack)
     balancer = stack.enter_context(run_balancer(ports, DEMO / "nginx"))
-    client = ServiceClient(f"http://127.0.0.1:{balancer}")
+    url = f"http://127.0.0.1:{balancer}"
+    console.print(f"[cyan]$ nginx -c {as_typed([str(DEMO)])}/nginx/nginx.conf[/cyan]")
+    client = ServiceClient(url)
     wait_until(client.is_answered, "the answer of the service")
+    console.print(f"The pages, while this runs: {url}/")
     executors = {
         DAGSTER: make_machine(DAGSTER, ["dagster", "--executor", DAGSTER, "dev", "-p", str(find_port())]),
-        PROCESS: make_executor(PROCESS),
+        # A slot for each flow: all of them may come here.
+        PROCESS: make_executor(PROCESS, "--slots", "4"),
         FAR: make_executor(FAR, "--kafka", "office", database_url=far),
     }
     stage = Stage(sources.source, sources.stations, client)
@@ -125,42 +149,51 @@ def play(cluster: Cluster) -> bool:
             for executor in cluster.executors.values():
                 begin(executor, machines)
             await_executors(client, cluster.executors)
-            for config in (FLIGHTS | {"schedule": EACH_MINUTE, "run_immediately": True}, WEATHER, CHANGES):
+            for config in (FLIGHTS | _EACH_MINUTE, WEATHER, CHANGES):
                 make(client, config)
-            client.wait(path_of(FLIGHTS), say_status)
-            mirror = copy_of(stage.job_of(FLIGHTS)) | {"schedule": EACH_MINUTE, "run_immediately": True}
+            require(client.wait(path_of(FLIGHTS), say_status), "COMPLETE")
+            mirror = copy_of(stage.job_of(FLIGHTS)) | _EACH_MINUTE
             make(client, mirror)
-            await_all(cluster)
-        with act("Act 2: rows, records and changes arrive, and one of everything is killed"):
+            await_all(stage, mirror)
+            show_jobs(client, FLIGHTS, mirror, WEATHER, CHANGES)
+        with act("Act 2: more arrives; Dagster is killed amid a run, with it a node; then an executor and its broker"):
             arrive(stage, 11)
-            cluster.nodes[0].kill()
+            cut = await_run(stage, DAGSTER)
             cluster.executors[DAGSTER].kill()
-            await_executor(stage, FLIGHTS, PROCESS)
+            cluster.nodes[0].kill()
+            console.print("What an executor has begun is moved to another one on its log, once it is silent for 30 s.")
+            await_move(stage, cut, PROCESS)
             cluster.executors[FAR].kill()
             cluster.broker.kill()
             console.print("[red]killed: the Kafka broker in the office (SIGKILL)[/red]")
-        with act("Act 3: what was killed comes back, more arrives, and the executor that had taken over is killed"):
-            cluster.broker.restart()
-            cluster.executors[DAGSTER].start()
-            cluster.executors[FAR].start()
-            cluster.nodes[0].start()
+        with act("Act 3: more arrives; the executor that had taken over is killed, with it a second node of the three"):
             arrive(stage, 12)
+            cut = await_run(stage, PROCESS)
             cluster.executors[PROCESS].kill()
             cluster.nodes[1].kill()
-            await_executor(stage, FLIGHTS, DAGSTER)
+            show_alerts(client)
+        with act("Act 4: all comes back, and goes on by itself"):
+            cluster.broker.restart()
+            console.print("The Kafka broker in the office runs again.")
+            for machine in (cluster.executors[DAGSTER], cluster.executors[FAR], *cluster.nodes[:2]):
+                machine.start()
+            await_move(stage, cut, DAGSTER)
             cluster.executors[PROCESS].start()
-            await_all(cluster)
+            await_all(stage, mirror)
             for config in (FLIGHTS, mirror, WEATHER, CHANGES):
                 client.ask("POST", f"{path_of(config)}:pause")
                 client.wait(path_of(config), say_status)
-        with act("Act 4: the proof"):
-            return prove(stage)
+            show_jobs(client, FLIGHTS, mirror, WEATHER, CHANGES)
+        with act("Act 5: the proof"):
+            is_each_once = [say_minutes(client, config) for config in (FLIGHTS, mirror)]
+            return prove(stage) and all(is_each_once)
 
 
 def arrive(stage: Stage, month: int) -> None:
-    let_arrive(stage.source, month, month)
+    rows = let_arrive(stage.source, month, month)["flights"]
+    console.print(f"arrived at the source: the flights of one more month, which makes {rows:,}")
     say_sent(stage.stations.send(month, month))
-    console.print(f"changed at the source: {change_tables(stage.source)}")
+    console.print(f"changed at the source: {join_counts(change_tables(stage.source))}")
 
 
 def await_executors(client: ServiceClient, names: Collection[str]) -> None:
@@ -173,31 +206,48 @@ def _is_heard(client: ServiceClient, name: str) -> bool:
     return bool(client.ask("GET", f"/executors/{name}")["health"]["state"] == "HEALTHY")
 
 
-def await_all(cluster: Cluster) -> None:
+def await_all(stage: Stage, mirror: Mapping[str, Any]) -> None:
     """Until all that is at the sources is published, by all four flows."""
-    stage = cluster.stage
-
-    def is_published() -> bool:
-        return (
-            stage.are_followed()
-            and are_equal(lambda: compare_tables(stage.source, stage.job_of(FLIGHTS)))
-            and are_equal(lambda: compare_copy(stage.source))
-        )
-
-    wait_until(is_published, "the publication of all that is at the sources", _MOVED_S_MAX)
+    job = stage.job_of(FLIGHTS)
+    wait_until(lambda: are_published(stage.source, job), "the publication of all flights")
+    # What is copied is what is published: its own next minute would come later.
+    stage.client.start(path_of(mirror))
+    wait_until(lambda: are_copied(stage.source), "the copy of all that is published")
+    wait_until(stage.are_followed, "the publication of all records and changes")
+    console.print("All that is at the sources is published, by all four flows.")
 
 
-def await_executor(stage: Stage, config: Mapping[str, Any], executor: str) -> None:
-    """Until an execution of the flow has completed on this executor, which began behind the executions of now."""
-    last = stage.client.ask("GET", f"{path_of(config)}/status")["execution_id"]
+def await_run(stage: Stage, executor: str) -> int:
+    """Start the flow of the flights, and return its execution once its job runs on this executor, or has run."""
+    before = stage.client.ask("GET", f"{path_of(FLIGHTS)}/status")
+    least = before["execution_id"] + has_ended(before)
+    stage.client.start(path_of(FLIGHTS))
 
-    def has_moved() -> bool:
-        status = stage.client.ask("GET", f"{path_of(config)}/status")
-        on = {job["executor"] for job in status["jobs"]}
-        return status["execution_id"] >= last and status["status"] == "COMPLETE" and on == {executor}
+    def runs(status: Mapping[str, Any]) -> bool:
+        on = {each["executor"] for each in status["jobs"] if each["status"] in {"RUNNING", "COMPLETE"}}
+        return status["execution_id"] >= least and on == {executor}
 
-    wait_until(has_moved, f"an execution of {config['flow_name']} on {executor}", _MOVED_S_MAX)
-    console.print(f"{config['flow_name']} has run on {executor}")
+    return int(stage.client.wait_until(path_of(FLIGHTS), runs, say_status)["execution_id"])
+
+
+def await_move(stage: Stage, cut: int, executor: str) -> None:
+    """Until the flow of the flights has completed on this executor: the execution that was cut, or a later one."""
+
+    def has_moved(status: Mapping[str, Any]) -> bool:
+        on = {each["executor"] for each in status["jobs"]}
+        return status["execution_id"] >= cut and status["status"] == "COMPLETE" and on == {executor}
+
+    stage.client.wait_until(path_of(FLIGHTS), has_moved, say_status)
+
+
+def show_alerts(client: ServiceClient) -> None:
+    """Once the executors that were killed are known to be silent."""
+    wait_until(lambda: not any(_is_heard(client, name) for name in (DAGSTER, PROCESS, FAR)), "the silence of executors")
+    table = Table("alert", title="GET /api/v1/alerts", title_justify="left")
+    table.add_column("what")
+    for each in client.ask("GET", "/alerts"):
+        table.add_row(each["kind"], each["what"])
+    console.print(table)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,12 @@ _ANSWER_S_MAX: Final = 60.0
 # A sensor that is broken says so in its own way.
 _BROKEN: Final = (math.nan, math.inf, -math.inf)
 
+# They can be made again: each time other rows are deleted, and other ones inserted.
 _CHANGES: Final = (
     "UPDATE planes SET seats = seats + 1 WHERE tailnum < 'N2' AND engines = 2",
-    "DELETE FROM planes WHERE year < 1970",
-    "INSERT INTO planes (tailnum, year, model) VALUES ('N0NE', 2013, 'KITE'), ('N0NE2', NULL, NULL)",
+    "DELETE FROM planes WHERE year < 1970 OR tailnum = (SELECT min(tailnum) FROM planes)",
+    "INSERT INTO planes (tailnum, year, model) SELECT 'N0NE' || count(*), 2013, 'KITE' FROM planes",
+    "INSERT INTO planes (tailnum) SELECT 'N1NE' || count(*) FROM planes",
     "UPDATE airports SET faa = faa || '.' WHERE alt > 6000",
     "DELETE FROM airports WHERE tz IS NULL OR alt < 0",
 )
