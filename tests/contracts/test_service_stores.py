@@ -36,12 +36,15 @@ from tests.simulation.service_log import FakeLog
 from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
 from tests.support.flow_world import (
+    DAILY,
     EXECUTOR,
+    HOUR,
     KEY,
     OTHER_EXECUTOR,
     FlowWorld,
     LineCompiler,
     PlayedExecutor,
+    last_slot,
     make_config,
     make_topology,
 )
@@ -128,7 +131,9 @@ def _carry_out(told: Told, act: str, drawn: int, config: FlowConfig) -> object:
             changed = config.model_copy(update={"parameters": {"n": drawn}, "description": str(drawn)})
             return flows.update(user, changed).spec.version
         case "reschedule" if config.schedule.endswith("*"):
-            return flows.update(user, config.model_copy(update={"schedule": f"*/{drawn % 5 + 1} * * * *"})).spec.version
+            return flows.update(
+                user, config.model_copy(update={"schedule": f"0 {HOUR} */{drawn % 5 + 1} * *"})
+            ).spec.version
         case "pause":
             return flows.pause(KEY).state
         case "resume":
@@ -223,11 +228,10 @@ def _tell_postgres(engine: Engine, compiler: LineCompiler) -> Told:
     schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine, compiler)
 
-    def go_back(minutes: int) -> None:
-        at = dt.timedelta(minutes=minutes)
+    def go_back(days: int) -> None:
+        at = last_slot(dt.datetime.now(dt.UTC)) - dt.timedelta(days=days)
         with engine.begin() as connection:
-            query = """UPDATE gobblin_service.flow SET next_fire_at = date_trunc('minute', now()) - :at,
-                              due_at = date_trunc('minute', now()) - :at WHERE next_fire_at IS NOT NULL"""
+            query = "UPDATE gobblin_service.flow SET next_fire_at = :at, due_at = :at WHERE next_fire_at IS NOT NULL"
             connection.execute(text(query), {"at": at})
 
     def view() -> object:
@@ -247,10 +251,10 @@ def _tell_memory(compiler: LineCompiler) -> tuple[Told, FakeFlowWorld]:
     nowhere: Any = None
     world = FakeFlowWorld(nowhere, compiler)
 
-    def go_back(minutes: int) -> None:
+    def go_back(days: int) -> None:
         for flow in world.tables.flows.values():
             if flow.next_fire_at is not None:
-                flow.next_fire_at = world.at.replace(second=0, microsecond=0) - dt.timedelta(minutes=minutes)
+                flow.next_fire_at = last_slot(world.at) - dt.timedelta(days=days)
                 flow.due_at = flow.next_fire_at
 
     def view() -> object:
@@ -278,7 +282,7 @@ def _draw_config(chance: random.Random, *, is_worker: bool) -> FlowConfig:
         "retry_wait": "0s",
         "failure_option": chance.choice(("FINISH_RUNNING", "FINISH_ALL_POSSIBLE")),
     }
-    schedule = "@continuous" if is_worker else chance.choice(("* * * * *", "* * * * *", ""))
+    schedule = "@continuous" if is_worker else chance.choice((DAILY, DAILY, ""))
     return make_config(*chance.choice((("lake",), ("lake", "mirror"))), schedule=schedule, **options)
 
 
