@@ -38,9 +38,9 @@ POLLS_MS = 4_500
 
 @pytest.fixture(scope="module")
 def shop(
-    browser: Browser, server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser, server: EmbeddedServer, service_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServiceShop]:
-    with run_service_shop(server, database_pool, tmp_path_factory.mktemp("shop")) as made:
+    with run_service_shop(server, service_pool, tmp_path_factory.mktemp("shop")) as made:
         yield made
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import ErrorFamily, GobblinError
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorPhase
 from gobblin_assets.model.job_ticket import LogId
@@ -28,7 +27,6 @@ from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.placement import JobPlacement
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.simulation.service_flows import FakeFlowStore
@@ -48,6 +46,8 @@ from tests.support.flow_world import (
     make_config,
     make_topology,
 )
+
+pytestmark = pytest.mark.service_schema
 
 SCRIPTS = 96
 ACTS = 28
@@ -225,7 +225,6 @@ def _show_flow(world: FlowWorld) -> object:
 
 
 def _tell_postgres(engine: Engine, compiler: LineCompiler) -> Told:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine, compiler)
 
     def go_back(days: int) -> None:

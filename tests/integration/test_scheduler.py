@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service import slots
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowState, StoredFlow
 from gobblin_assets.service.launcher import Launcher
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.schedules import Schedule
 from gobblin_assets.service.slots import plan_fire
@@ -23,10 +21,11 @@ from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim
 from tests.support.flow_world import DAILY, KEY, FlowWorld, last_slot, make_config, make_topology, play_worker
 
+pytestmark = pytest.mark.service_schema
+
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return FlowWorld(engine)
 
 
