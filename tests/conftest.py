@@ -13,6 +13,8 @@ from sqlalchemy import Engine
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.db.schema_history import LOG_HISTORY
+from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.support import logical_postgres, postgres, processor_time, reaper, shares, work_groups
 from tests.support.cloud_servers import azurite, cloud, fake_gcs, paged
 from tests.support.database_pool import DatabasePool
@@ -134,10 +136,19 @@ def database_pool() -> DatabasePool:
     return DatabasePool()
 
 
+@pytest.fixture(scope="session")
+def service_pool() -> DatabasePool:
+    """The same with the service's schema beside the log's."""
+    return DatabasePool((LOG_HISTORY, SERVICE_HISTORY))
+
+
 @pytest.fixture
-def database_url(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[str]:
+def database_url(
+    request: pytest.FixtureRequest, server: EmbeddedServer, database_pool: DatabasePool, service_pool: DatabasePool
+) -> Iterator[str]:
     """A migrated database of the test's own, as a URL without a secret that other processes can be given too."""
-    with postgres.migrated_database(server, database_pool) as name:
+    pool = database_pool if request.node.get_closest_marker("service_schema") is None else service_pool
+    with postgres.migrated_database(server, pool) as name:
         yield server.url(name)
 
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, Response, Route, expect
 from gobblin_assets.db.embedded import EmbeddedServer
 from tests.support.chromium import open_page
 from tests.support.database_pool import DatabasePool
-from tests.support.page_checks import Typist, find_faults, measure_overflow, tab_to
+from tests.support.page_checks import Typist, find_faults, find_labelled, measure_overflow, tab_to
 from tests.support.running_service import RunningService
 from tests.support.service_shop import DAYS, ORDERS, ServiceShop, run_service_shop
 from tests.support.spark import wait_until
@@ -38,9 +38,9 @@ POLLS_MS = 4_500
 
 @pytest.fixture(scope="module")
 def shop(
-    browser: Browser, server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser, server: EmbeddedServer, service_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServiceShop]:
-    with run_service_shop(server, database_pool, tmp_path_factory.mktemp("shop")) as made:
+    with run_service_shop(server, service_pool, tmp_path_factory.mktemp("shop")) as made:
         yield made
 
 
@@ -148,7 +148,7 @@ def test_a_table_becomes_a_dataset_by_day(shop: ServiceShop, page: Page) -> None
         ("Partitions", "daily"),
         ("Start", shop.start.isoformat()),
     ):
-        control = page.get_by_role("main").locator("input, select").and_(page.get_by_label(label))
+        control = page.get_by_role("main").locator("input, select").and_(find_labelled(page, label))
         expect(control).to_have_value(proposed, timeout=RUN_S_MAX * 1_000)
     expect(plan).to_contain_text("shop table → lake dataset by the executor local")
     plan.get_by_text("Job", exact=True).click()
@@ -269,9 +269,9 @@ def test_a_wrong_value_is_explained_beside_its_field(page: Page) -> None:
     typist.check("lake")
     typist.type("Table", "no;table")
     page.get_by_role("button", name="Create").click()
-    table = page.get_by_label("Table")
+    table = find_labelled(page, "Table")
     expect(table).to_have_value("no;table")
-    expect(page.get_by_label("Group")).to_have_value("sales")
+    expect(find_labelled(page, "Group")).to_have_value("sales")
     expect(page.get_by_label("lake")).to_be_checked()
     expect(table).to_be_focused()
     expect(table).to_have_attribute("aria-invalid", "true")
@@ -297,7 +297,7 @@ def test_everything_is_done_without_scripts(service: RunningService, plain_page:
     typist.check("lake")
     typist.type("Table", "public.orders")
     page.get_by_role("button", name="Add another").click()
-    page.get_by_label("Table").last.fill("public.customers")
+    find_labelled(page, "Table").last.fill("public.customers")
     page.get_by_role("button", name="Explain").click()
     expect(page.get_by_role("complementary", name="Plan")).to_contain_text("shop table → lake dataset")
     page.get_by_label("Run it at once").uncheck()
@@ -307,7 +307,7 @@ def test_everything_is_done_without_scripts(service: RunningService, plain_page:
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("link", name="Change").click()
-    page.get_by_label("Table").last.fill("public.others")
+    find_labelled(page, "Table").last.fill("public.others")
     page.get_by_role("button", name="Store the change").click()
     assert service.ask("GET", f"{FLOWS}/sales/orders").json["version"] == "2"
     page.get_by_role("link", name="Flows").click()
@@ -332,15 +332,15 @@ def test_keys_are_enough(service: RunningService, page: Page) -> None:
     keys.press("Enter")
     page.wait_for_url("**/ui/new?*")
     for label, typed in (("Group", "sales"), ("Name", "orders")):
-        tab_to(page, page.get_by_label(label))
+        tab_to(page, find_labelled(page, label))
         keys.type(typed)
-    tab_to(page, page.get_by_label("island"))
+    tab_to(page, find_labelled(page, "island"))
     keys.press("Space")
-    tab_to(page, page.get_by_label("Table"))
+    tab_to(page, find_labelled(page, "Table"))
     keys.type("public.customers")
     tab_to(page, page.get_by_text("Options"))
     keys.press("Enter")
-    tab_to(page, page.get_by_label("Primary key"))
+    tab_to(page, find_labelled(page, "Primary key"))
     keys.type("id")
     tab_to(page, page.get_by_role("button", name="Create"))
     keys.press("Enter")

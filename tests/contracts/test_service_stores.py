@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import ErrorFamily, GobblinError
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorPhase
 from gobblin_assets.model.job_ticket import LogId
@@ -28,7 +27,6 @@ from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.placement import JobPlacement
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.simulation.service_flows import FakeFlowStore
@@ -36,15 +34,20 @@ from tests.simulation.service_log import FakeLog
 from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
 from tests.support.flow_world import (
+    DAILY,
     EXECUTOR,
+    HOUR,
     KEY,
     OTHER_EXECUTOR,
     FlowWorld,
     LineCompiler,
     PlayedExecutor,
+    last_slot,
     make_config,
     make_topology,
 )
+
+pytestmark = pytest.mark.service_schema
 
 SCRIPTS = 96
 ACTS = 28
@@ -128,7 +131,9 @@ def _carry_out(told: Told, act: str, drawn: int, config: FlowConfig) -> object:
             changed = config.model_copy(update={"parameters": {"n": drawn}, "description": str(drawn)})
             return flows.update(user, changed).spec.version
         case "reschedule" if config.schedule.endswith("*"):
-            return flows.update(user, config.model_copy(update={"schedule": f"*/{drawn % 5 + 1} * * * *"})).spec.version
+            return flows.update(
+                user, config.model_copy(update={"schedule": f"0 {HOUR} */{drawn % 5 + 1} * *"})
+            ).spec.version
         case "pause":
             return flows.pause(KEY).state
         case "resume":
@@ -220,14 +225,12 @@ def _show_flow(world: FlowWorld) -> object:
 
 
 def _tell_postgres(engine: Engine, compiler: LineCompiler) -> Told:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine, compiler)
 
-    def go_back(minutes: int) -> None:
-        at = dt.timedelta(minutes=minutes)
+    def go_back(days: int) -> None:
+        at = last_slot(dt.datetime.now(dt.UTC)) - dt.timedelta(days=days)
         with engine.begin() as connection:
-            query = """UPDATE gobblin_service.flow SET next_fire_at = date_trunc('minute', now()) - :at,
-                              due_at = date_trunc('minute', now()) - :at WHERE next_fire_at IS NOT NULL"""
+            query = "UPDATE gobblin_service.flow SET next_fire_at = :at, due_at = :at WHERE next_fire_at IS NOT NULL"
             connection.execute(text(query), {"at": at})
 
     def view() -> object:
@@ -247,10 +250,10 @@ def _tell_memory(compiler: LineCompiler) -> tuple[Told, FakeFlowWorld]:
     nowhere: Any = None
     world = FakeFlowWorld(nowhere, compiler)
 
-    def go_back(minutes: int) -> None:
+    def go_back(days: int) -> None:
         for flow in world.tables.flows.values():
             if flow.next_fire_at is not None:
-                flow.next_fire_at = world.at.replace(second=0, microsecond=0) - dt.timedelta(minutes=minutes)
+                flow.next_fire_at = last_slot(world.at) - dt.timedelta(days=days)
                 flow.due_at = flow.next_fire_at
 
     def view() -> object:
@@ -278,7 +281,7 @@ def _draw_config(chance: random.Random, *, is_worker: bool) -> FlowConfig:
         "retry_wait": "0s",
         "failure_option": chance.choice(("FINISH_RUNNING", "FINISH_ALL_POSSIBLE")),
     }
-    schedule = "@continuous" if is_worker else chance.choice(("* * * * *", "* * * * *", ""))
+    schedule = "@continuous" if is_worker else chance.choice((DAILY, DAILY, ""))
     return make_config(*chance.choice((("lake",), ("lake", "mirror"))), schedule=schedule, **options)
 
 

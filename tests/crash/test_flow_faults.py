@@ -13,14 +13,14 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.db import schema
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus
 from tests.crash.points import OF_A_FIRE, OF_A_FLOW
 from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, fire_to_the_end, run_to_the_end
 from tests.support.shares import Share
+
+pytestmark = pytest.mark.service_schema
 
 LIVES_MAX = 40
 HISTORIES = 36
@@ -46,12 +46,6 @@ _SLOTS = "SELECT s.state, s.execution_id FROM gobblin_service.flow_slot s JOIN g
 
 class DeathError(BaseException):
     """The end of a process: nobody catches it."""
-
-
-@pytest.fixture
-def service_engine(engine: Engine) -> Engine:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
-    return engine
 
 
 @contextmanager
@@ -125,40 +119,40 @@ def count_places(engine: Engine, live: Story) -> int:
     return len(heard)
 
 
-def test_a_death_at_each_place_leaves_one_flow_and_one_run(service_engine: Engine, share: Share) -> None:
-    places = count_places(service_engine, run_to_the_end)
+def test_a_death_at_each_place_leaves_one_flow_and_one_run(engine: Engine, share: Share) -> None:
+    places = count_places(engine, run_to_the_end)
     assert places > 40
     for place in (number + 1 for number in share.numbers(places, "deaths of a flow")):
         name = f"dies_at_{place}"
-        status = die_at(service_engine, place, name)
-        check_once(service_engine, name, status)
+        status = die_at(engine, place, name)
+        check_once(engine, name, status)
 
 
-def test_a_death_at_each_place_of_a_fire_leaves_one_slot_and_one_run(service_engine: Engine, share: Share) -> None:
-    places = count_places(service_engine, fire_to_the_end)
+def test_a_death_at_each_place_of_a_fire_leaves_one_slot_and_one_run(engine: Engine, share: Share) -> None:
+    places = count_places(engine, fire_to_the_end)
     assert places > 45
     # Behind the launch, all is as of any other flow.
     for place in (number + 1 for number in share.numbers(12, "deaths of a fire")):
         name = f"dies_fired_at_{place}"
-        status = die_at(service_engine, place, name, fire_to_the_end)
-        check_once(service_engine, name, status)
-        with service_engine.connect() as connection:
+        status = die_at(engine, place, name, fire_to_the_end)
+        check_once(engine, name, status)
+        with engine.connect() as connection:
             query = f"{_SLOTS} WHERE flow_name = :name"
             assert connection.execute(text(query), {"name": name}).all() == [("RUN", status.execution_id)]
 
 
-def test_a_death_at_each_place_of_a_deletion_leaves_nothing_that_runs(service_engine: Engine, share: Share) -> None:
-    places = count_places(service_engine, delete_while_it_runs)
+def test_a_death_at_each_place_of_a_deletion_leaves_nothing_that_runs(engine: Engine, share: Share) -> None:
+    places = count_places(engine, delete_while_it_runs)
     assert places > 25
     for place in (number + 1 for number in share.numbers(places, "deaths of a deletion")):
         name = f"is_deleted_at_{place}"
-        status = die_at(service_engine, place, name, delete_while_it_runs)
+        status = die_at(engine, place, name, delete_while_it_runs)
         assert status.status is ExecutionStatus.CANCELLED
         assert {job.status for job in status.jobs} == {ExecutionStatus.CANCELLED}
-        assert FlowWorld(service_engine).store.find(FlowKey(KEY.group, name)) is None
+        assert FlowWorld(engine).store.find(FlowKey(KEY.group, name)) is None
 
 
-def test_many_deaths_one_after_the_other(service_engine: Engine, share: Share) -> None:
+def test_many_deaths_one_after_the_other(engine: Engine, share: Share) -> None:
     deaths = histories = 0
     for history in share.numbers(HISTORIES, "many deaths of a flow"):
         chance = random.Random(history)
@@ -171,17 +165,17 @@ def test_many_deaths_one_after_the_other(service_engine: Engine, share: Share) -
                 raise DeathError
 
         name = f"dies_often_{history}"
-        with commits_heard(service_engine, die):
-            status, found = live_until_done(service_engine, name)
-        check_once(service_engine, name, status)
+        with commits_heard(engine, die):
+            status, found = live_until_done(engine, name)
+        check_once(engine, name, status)
         deaths, histories = deaths + found, histories + 1
     assert deaths > 2 * histories
 
 
-def test_each_lost_acknowledgement_is_asked_for_again(service_engine: Engine, share: Share) -> None:
+def test_each_lost_acknowledgement_is_asked_for_again(engine: Engine, share: Share) -> None:
     points: list[Failpoint] = []
     with failpoints.install(points.append):
-        run_to_the_end(FlowWorld(service_engine), "counted")
+        run_to_the_end(FlowWorld(engine), "counted")
     lost_at = [number for number, point in enumerate(points, 1) if point is not Failpoint.REPORTS_READ]
     assert len(lost_at) > 15
     for place in (lost_at[number] for number in share.numbers(len(lost_at), "lost answers of a flow")):
@@ -195,6 +189,6 @@ def test_each_lost_acknowledgement_is_asked_for_again(service_engine: Engine, sh
 
         name = f"loses_{place}"
         with failpoints.install(lose):
-            status = run_to_the_end(FlowWorld(service_engine), name)
+            status = run_to_the_end(FlowWorld(engine), name)
         assert heard > place
-        check_once(service_engine, name, status)
+        check_once(engine, name, status)

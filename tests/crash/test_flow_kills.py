@@ -7,10 +7,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.db import schema
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.failpoints import Failpoint
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
 from tests.crash.points import OF_A_FIRE, OF_A_FLOW, OF_A_MOVE
@@ -25,6 +23,8 @@ from tests.support.flow_world import (
 )
 from tests.support.forks import FORKS
 
+pytestmark = pytest.mark.service_schema
+
 LIFE_S_MAX = 60
 STORIES = {story.__name__: story for story in (run_to_the_end, fire_to_the_end, delete_while_it_runs, move_to_the_end)}
 
@@ -34,7 +34,6 @@ STORIES = {story.__name__: story for story in (run_to_the_end, fire_to_the_end, 
 def test_a_killed_process_is_followed_by_one_that_ends_its_work(
     tmp_path: Path, database_url: str, engine: Engine, point: Failpoint
 ) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     others = {Failpoint.CANCEL_MARKED: "delete_while_it_runs", Failpoint.MOVE_BEGUN: "move_to_the_end"}
     story = others.get(point, "fire_to_the_end" if point in OF_A_FIRE else "run_to_the_end")
 

@@ -12,11 +12,11 @@ from multiprocessing.process import BaseProcess
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.support.dense_schedules import align_flows, find_faults, live_as_node, settle
 from tests.support.flow_world import FlowWorld, make_config
 from tests.support.forks import FORKS
+
+pytestmark = pytest.mark.service_schema
 
 NODES = 3
 KILLS = 4
@@ -52,7 +52,6 @@ def start(url: str, number: int) -> BaseProcess:
 
 @pytest.mark.parametrize("kills", [KILLS, pytest.param(KILLS_THOROUGH, marks=pytest.mark.thorough)])
 def test_each_slot_is_accounted_once_whatever_nodes_die_or_stop(engine: Engine, database_url: str, kills: int) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine)
     for number in range(FLOWS):
         options = OPTIONS[number % len(OPTIONS)]

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import ConflictError, ErrorFamily
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketVerb
 from gobblin_assets.service.adoption import RunAdoption
 from gobblin_assets.service.postgres.adoptions import PostgresAdoptionStore
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import EXECUTOR, KEY, FlowWorld, make_config
+
+pytestmark = pytest.mark.service_schema
 
 DAGSTER = "dagster"
 """As the code location ``flows`` writes it into its tickets."""
@@ -22,7 +22,6 @@ DAGSTER = "dagster"
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return FlowWorld(engine)
 
 

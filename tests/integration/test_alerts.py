@@ -6,13 +6,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.service.access import AccessRules, User, parse_access
 from gobblin_assets.service.executor_limits import LimitedTopology
 from gobblin_assets.service.guarded_alerts import Alert, AlertKind, GuardedAlerts
 from gobblin_assets.service.postgres.alerts import PostgresAlertStore
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
 from gobblin_assets.service.spec_executors.wired_executor import SpecExecutors
 from gobblin_assets.state.tickets import AttemptEnd
@@ -27,6 +25,8 @@ from tests.support.flow_world import (
     play_worker,
 )
 
+pytestmark = pytest.mark.service_schema
+
 ANN = User("ann", frozenset())
 BOB = User("bob", frozenset())
 RULES: AccessRules = parse_access(
@@ -36,7 +36,6 @@ RULES: AccessRules = parse_access(
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return FlowWorld(engine, LineCompiler(make_topology("shop", "lake", executors=(EXECUTOR, OTHER_EXECUTOR))))
 
 

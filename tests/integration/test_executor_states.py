@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.db import schema
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorPhase
 from gobblin_assets.model.job_ticket import LogId, SentTicket
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.topology import ExecutorState
 from gobblin_assets.state.postgres.heartbeats import PostgresHeartbeatStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
@@ -52,9 +50,9 @@ def await_answer(service: RunningService, path: str, is_meant: Callable[[Any], b
 
 
 def test_from_the_first_heartbeat_to_the_last_one(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: EmbeddedServer, service_pool: DatabasePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_own_service(server, database_pool, tmp_path) as service:
+    with run_own_service(server, service_pool, tmp_path) as service:
         engine = open_external(service.environment["GOBBLIN_DATABASE_URL"])
         heartbeats, tickets = PostgresHeartbeatStore(engine), PostgresTicketStore(engine)
         try:
@@ -109,8 +107,8 @@ def test_from_the_first_heartbeat_to_the_last_one(
             engine.dispose()
 
 
+@pytest.mark.service_schema
 def test_more_workers_than_an_executor_has_places_for_are_refused(engine: Engine) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     topology = make_topology("shop", "lake")
     places = {EXECUTOR: ExecutorState(workers_max=1)}
     world = FlowWorld(engine, LineCompiler(replace(topology, states=places), workers=frozenset({0})))
@@ -134,8 +132,8 @@ def test_more_workers_than_an_executor_has_places_for_are_refused(engine: Engine
     world.flows.create(world.person, second)
 
 
+@pytest.mark.service_schema
 def test_the_first_job_of_an_execution_expires_with_the_flow_s_deadline(engine: Engine) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine)
     world.flows.create(world.person, make_config("lake", "mirror", start_deadline="90s"))
     (first,) = take_all(world)

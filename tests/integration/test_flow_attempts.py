@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import ConflictError, ErrorFamily
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
 from gobblin_assets.service.execution_store import SendTurn
 from gobblin_assets.service.executor_watch import SentJobWatch
 from gobblin_assets.service.placement import JobPlacement
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus, FlowStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import (
@@ -34,12 +32,11 @@ from tests.support.flow_world import (
     play_worker,
 )
 
-pytestmark = pytest.mark.turns(of=2)
+pytestmark = [pytest.mark.turns(of=2), pytest.mark.service_schema]
 
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     nodes = make_topology("shop", "lake", "mirror", "attic", executors=(EXECUTOR, OTHER_EXECUTOR))
     return FlowWorld(engine, LineCompiler(nodes))
 

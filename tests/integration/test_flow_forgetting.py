@@ -4,19 +4,18 @@ import pytest
 from sqlalchemy import Engine, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.db import schema
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.service import forgetting
 from gobblin_assets.service.forgetting import Forgetting
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd
 from tests.support.flow_world import KEY, FlowWorld, make_config, play_worker
 
+pytestmark = pytest.mark.service_schema
+
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return FlowWorld(engine)
 
 

@@ -12,7 +12,6 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import ProgrammingError
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.executor_heartbeat import SILENT_AFTER_S, ExecutorPhase
 from gobblin_assets.model.job_ticket import LogId
@@ -25,7 +24,6 @@ from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.placement import JobPlacement
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import LogWire, PostgresTicketLogs
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
@@ -42,12 +40,13 @@ from tests.support.flow_world import (
     make_topology,
 )
 
+pytestmark = pytest.mark.service_schema
+
 WAIT_S_MAX = 20.0
 
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return FlowWorld(engine)
 
 

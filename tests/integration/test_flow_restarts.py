@@ -9,14 +9,12 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets import failpoints
-from gobblin_assets.db import schema
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.model.job_ticket import SentTicket
 from gobblin_assets.service import flow_manager
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowState
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.service.topology import ExecutorState, Topology
@@ -33,10 +31,11 @@ from tests.support.flow_world import (
     play_worker,
 )
 
+pytestmark = pytest.mark.service_schema
+
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     made = FlowWorld(engine)
     made.compiler.workers = frozenset({0, 1})
     return made

@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.db import schema
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import KEY, FlowWorld, make_config, play_worker
 
+pytestmark = pytest.mark.service_schema
+
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return FlowWorld(engine)
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.db import schema, transactions
+from gobblin_assets.db import transactions
 from gobblin_assets.errors import ConflictError, RejectedError, RetryableError
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import TicketId, TicketSelection
@@ -17,7 +17,6 @@ from gobblin_assets.service import flow_manager
 from gobblin_assets.service.execution_store import JobOfExecution, SendTurn
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.job_plan import Explanation, FlowPlan, JobNames
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd
@@ -32,6 +31,8 @@ from tests.support.flow_world import (
     play_worker,
 )
 
+pytestmark = pytest.mark.service_schema
+
 
 def count_runs(engine: Engine) -> int:
     """Tickets that ask for a run."""
@@ -41,7 +42,6 @@ def count_runs(engine: Engine) -> int:
 
 @pytest.fixture
 def world(engine: Engine) -> FlowWorld:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return FlowWorld(engine)
 
 

@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 import pytest
 from sqlalchemy import Engine
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import RetryableError
 from gobblin_assets.model.urn import DatasetUrn, JobName
 from gobblin_assets.service.access import AccessRules, User, parse_access
 from gobblin_assets.service.flow_store import SpecNotFoundError
 from gobblin_assets.service.guarded_flows import GuardedFlows
 from gobblin_assets.service.guarded_jobs import DatasetCondition, GuardedJobs
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.logs import PostgresTicketLogs
 from gobblin_assets.service.postgres.published_jobs import PostgresPublishingJobs
 from gobblin_assets.service.specs import FlowKey
@@ -21,6 +19,8 @@ from gobblin_assets.state.postgres import PostgresDatasetStore
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import AttemptEnd
 from tests.support.flow_world import EXECUTOR, KEY, FlowWorld, LineCompiler, make_config, make_topology
+
+pytestmark = pytest.mark.service_schema
 
 ANN = User("ann", frozenset())
 BOB = User("bob", frozenset())
@@ -66,7 +66,6 @@ class JobsWorld:
     names: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        schema.upgrade(self.engine, history=SERVICE_HISTORY)
         self.here = FlowWorld(self.engine)
         self.edge = FlowWorld(self.engine, LineCompiler(make_topology("shop", "lake", log="edge")))
         self.logs = TwoLogs(self.engine)

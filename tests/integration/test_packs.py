@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 
 from gobblin_assets import failpoints
-from gobblin_assets.db import schema
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.errors import ConflictError, RejectedError
@@ -23,7 +22,6 @@ from gobblin_assets.service.flow_store import FlowState
 from gobblin_assets.service.job_plan import FlowPlan, NewerPack
 from gobblin_assets.service.pack_catalog import PackCatalog
 from gobblin_assets.service.postgres import packs as stored_packs
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.packs import PostgresPackStore
 from gobblin_assets.service.template_store import TemplatePack
 from tests.support import postgres
@@ -48,10 +46,9 @@ def make_copy_pack(version: str, name: str = "copies", **changes: Any) -> Templa
 
 
 @pytest.fixture(scope="module")
-def shared(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[Engine]:
-    with postgres.migrated_database(server, database_pool) as name:
+def shared(server: EmbeddedServer, service_pool: DatabasePool) -> Iterator[Engine]:
+    with postgres.migrated_database(server, service_pool) as name:
         engine = open_external(server.url(name))
-        schema.upgrade(engine, history=SERVICE_HISTORY)
         yield engine
         engine.dispose()
 

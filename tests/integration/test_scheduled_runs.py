@@ -18,9 +18,9 @@ PATH = "/api/v1/flows/sales/orders"
 
 @pytest.fixture(scope="module")
 def shop(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, service_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServiceShop]:
-    with run_service_shop(server, database_pool, tmp_path_factory.mktemp("shop")) as made:
+    with run_service_shop(server, service_pool, tmp_path_factory.mktemp("shop")) as made:
         yield made
 
 

@@ -535,7 +535,7 @@ def tokens() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def guarded(
     server: EmbeddedServer,
-    database_pool: DatabasePool,
+    service_pool: DatabasePool,
     tmp_path_factory: pytest.TempPathFactory,
     tokens: dict[str, str],
 ) -> Iterator[RunningService]:
@@ -546,7 +546,7 @@ def guarded(
     ]
     file = folder / "access.yaml"
     file.write_text(yaml.safe_dump({**ACCESS, "tokens": known}), encoding="utf-8")
-    with run_own_service(server, database_pool, folder, "--access", str(file)) as running:
+    with run_own_service(server, service_pool, folder, "--access", str(file)) as running:
         yield running
 
 

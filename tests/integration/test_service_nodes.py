@@ -67,14 +67,14 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, service_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     try:
         find_nginx()
     except RejectedError as error:
         pytest.skip(str(error))
     with ExitStack() as stack:
-        name = stack.enter_context(postgres.migrated_database(server, database_pool))
+        name = stack.enter_context(postgres.migrated_database(server, service_pool))
         direct = server.tcp_url(name)
         prepare_database(direct)
         proxy = stack.enter_context(cutting_proxy(server.port))
@@ -252,10 +252,10 @@ def set_version(engine: Engine, version: str) -> None:
         connection.execute(text("UPDATE gobblin_service.alembic_version SET version_num = :v"), {"v": version})
 
 
+@pytest.mark.service_schema
 def test_a_node_runs_on_the_schema_of_the_next_version_and_on_no_other(
     engine: Engine, database_url: str, tmp_path: Path
 ) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine)
     world.flows.create(world.person, make_config())
     head = int(schema.list_versions(SERVICE_HISTORY)[-1])
@@ -288,8 +288,8 @@ def test_a_node_runs_on_the_schema_of_the_next_version_and_on_no_other(
     assert {name for name in names if not name.startswith("Thread-")} <= known, "each other loop has its role"
 
 
+@pytest.mark.service_schema
 def test_a_node_has_the_loops_of_its_roles_and_those_of_catalogs(engine: Engine) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world, looks = FlowWorld(engine), []
     more = [Loop(name, lambda name=name: looks.append(name), 60.0) for name in ("probes", "topology")]
     roles = parse_roles(["monitor, scheduler"])
@@ -313,11 +313,11 @@ def test_roles_are_named_by_words_and_are_all_by_default() -> None:
     assert "scheduler" in refused.value.hint
 
 
+@pytest.mark.service_schema
 def test_a_network_that_swallows_what_is_asked_keeps_nobody_from_reading(
     server: EmbeddedServer, engine: Engine, database_url: str
 ) -> None:
     """As when a network is split: nothing is refused, and nothing is answered."""
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine)
     world.flows.create(world.person, make_config())
     with cutting_proxy(server.port) as proxy, ExitStack() as stack:

@@ -22,10 +22,10 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 @pytest.fixture(scope="module")
 def service(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, service_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
     """Requests that are made up may leave anything behind, so no other test uses this service."""
-    with run_own_service(server, database_pool, tmp_path_factory.mktemp("service")) as running:
+    with run_own_service(server, service_pool, tmp_path_factory.mktemp("service")) as running:
         yield running
 
 

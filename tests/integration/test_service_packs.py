@@ -44,7 +44,7 @@ def tokens() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def service(
     server: EmbeddedServer,
-    database_pool: DatabasePool,
+    service_pool: DatabasePool,
     tmp_path_factory: pytest.TempPathFactory,
     tokens: dict[str, str],
 ) -> Iterator[RunningService]:
@@ -52,7 +52,7 @@ def service(
     known = [{"user": name, "sha256": digest_token(token), "expires": "2099-01-01"} for name, token in tokens.items()]
     file = folder / "access.yaml"
     file.write_text(yaml.safe_dump({**ACCESS, "tokens": known}), encoding="utf-8")
-    with postgres.migrated_database(server, database_pool) as name:
+    with postgres.migrated_database(server, service_pool) as name:
         prepare_database(server.url(name))
         with run_service(folder, server.url(name), "--access", str(file)) as running:
             yield running

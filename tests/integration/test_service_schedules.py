@@ -12,10 +12,8 @@ import pytest
 import yaml
 from sqlalchemy import Engine
 
-from gobblin_assets.db import schema
 from gobblin_assets.errors import RejectedError
 from gobblin_assets.service.flow_config import CatchUp, FlowConfig, read_flow_config
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.support.command_lake import invoke
 from tests.support.flow_world import KEY, FlowWorld, make_config
 from tests.support.running_service import RunningService
@@ -162,8 +160,8 @@ def test_pages_show_a_schedule_take_it_and_keep_what_they_do_not_ask_for(service
     assert (config["schedule"], config["catch_up"]) == ("@hourly", "none")
 
 
+@pytest.mark.service_schema
 def test_workers_always_run_or_run_without_a_schedule(engine: Engine) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine)
     world.compiler.workers = frozenset({0})
     for ask in (world.flows.create, world.flows.explain):

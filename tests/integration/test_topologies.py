@@ -10,20 +10,20 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets import failpoints
-from gobblin_assets.db import schema
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.service.core_services import CoreServices
 from gobblin_assets.service.flow_store import FlowState, SpecNotFoundError
 from gobblin_assets.service.job_plan import Explanation, JobNames
 from gobblin_assets.service.open_writes import OpenWrites
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.topologies import PostgresTopologyStore
 from gobblin_assets.service.specs import FlowSpec
 from gobblin_assets.service.topology import Topology, topology_uri
 from gobblin_assets.service.topology_catalog import FileTopology, TopologyCatalog
 from gobblin_assets.service.topology_manager import TopologyManager
 from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config
+
+pytestmark = pytest.mark.service_schema
 
 WAIT_S_MAX = 20.0
 SHOP = {"kind": "files", "root": "/data/shop"}
@@ -33,7 +33,6 @@ HERE = {"capabilities": ["distcp"], "nodes": ["shop", "lake"]}
 
 @pytest.fixture
 def stored(engine: Engine) -> PostgresTopologyStore:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     return PostgresTopologyStore(engine)
 
 
@@ -194,7 +193,6 @@ def test_a_lost_acknowledgement_of_a_change_is_asked_for_again(stored: PostgresT
 def test_a_file_is_read_again_when_it_changed_and_a_broken_one_changes_nothing(
     tmp_path: Path, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     file = tmp_path / "topology.yaml"
     written = (
         "nodes: {shop: {kind: files, root: /data/shop}}\nexecutors: {here: {capabilities: [distcp], nodes: [shop]}}\n"

@@ -10,9 +10,10 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
+from gobblin_assets.db.schema_history import LOG_HISTORY, SchemaHistory
+
 Connection = psycopg.Connection[tuple[object, ...]]
 
-_SCHEMA: Final = "gobblin"
 _VERSIONS: Final = "alembic_version"
 
 _OTHERS: Final = """
@@ -28,11 +29,12 @@ _SHAPE: Final = """
                                    a.attisdropped, pg_get_expr(d.adbin, d.adrelid))
           FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
           LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
-         WHERE c.relnamespace = to_regnamespace('gobblin') AND a.attnum > 0
+         WHERE c.relnamespace = ANY(CAST(%(schemas)s AS regnamespace[])) AND a.attnum > 0
         UNION ALL SELECT concat_ws(' ', 'constraint', conrelid::regclass, pg_get_constraintdef(oid))
-          FROM pg_constraint WHERE connamespace = to_regnamespace('gobblin')
+          FROM pg_constraint WHERE connamespace = ANY(CAST(%(schemas)s AS regnamespace[]))
         UNION ALL SELECT concat_ws(' ', 'index', pg_get_indexdef(i.indexrelid), i.indisvalid)
-          FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relnamespace = to_regnamespace('gobblin')
+          FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+         WHERE c.relnamespace = ANY(CAST(%(schemas)s AS regnamespace[]))
         UNION ALL SELECT concat_ws(' ', 'trigger', tgrelid::regclass, tgname, tgenabled) FROM pg_trigger
         UNION ALL SELECT concat_ws(' ', 'schema', nspname, nspacl)
           FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
@@ -42,47 +44,63 @@ _SHAPE: Final = """
         UNION ALL SELECT concat_ws(' ', 'setting', setrole::text, setconfig) FROM pg_db_role_setting s
           JOIN pg_database b ON b.oid = s.setdatabase WHERE b.datname = current_database()
         UNION ALL SELECT concat_ws(' ', 'large object', oid) FROM pg_largeobject_metadata
-        UNION ALL SELECT concat_ws(' ', 'version', version_num) FROM gobblin.alembic_version
     ) AS lines"""
 
 
 @dataclass(slots=True)
 class DatabasePool:
-    """Names of empty databases with our schema. ``shape``: their common shape, learned from the first."""
+    """Names of empty databases with the same schemas. ``shape``: their common shape, learned from the first."""
 
+    histories: tuple[SchemaHistory, ...] = (LOG_HISTORY,)
     names: list[str] = field(default_factory=list)
     shape: object = None
 
     def learn(self, connection: Connection) -> None:
         """Learn the shape from a database that was just made."""
         if self.shape is None:
-            self.shape = _fetch(connection, _SHAPE)
+            self.shape = self._read_shape(connection)
 
     def give_back(self, connection: Connection, name: str) -> bool:
         """Empty the database of ``connection``. Returns whether it is kept for the next test."""
-        if _fetch(connection, _OTHERS) or not _has_versions(connection) or _fetch(connection, _SHAPE) != self.shape:
+        if _fetch(connection, _OTHERS) or not self._has_versions(connection):
             return False
-        _delete_rows(connection)
+        if self._read_shape(connection) != self.shape:
+            return False
+        self._delete_rows(connection)
         self.names.append(name)
         return True
 
+    @property
+    def _schemas(self) -> list[str]:
+        return [history.schema for history in self.histories]
 
-def _has_versions(connection: Connection) -> bool:
-    return _fetch(connection, f"SELECT to_regclass('{_SCHEMA}.{_VERSIONS}') IS NOT NULL") is True
+    def _has_versions(self, connection: Connection) -> bool:
+        """Whether each schema is there, with a table of its version."""
+        return all(
+            _fetch(connection, f"SELECT to_regclass('{schema}.{_VERSIONS}') IS NOT NULL") is True
+            for schema in self._schemas
+        )
 
+    def _read_shape(self, connection: Connection) -> object:
+        shape = connection.execute(_SHAPE, {"schemas": self._schemas}).fetchone()
+        versions = [_fetch(connection, f"SELECT version_num FROM {schema}.{_VERSIONS}") for schema in self._schemas]
+        return shape, versions
 
-def _delete_rows(connection: Connection) -> None:
-    tables = connection.execute(
-        "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> %s", [_SCHEMA, _VERSIONS]
-    ).fetchall()
-    sequences = connection.execute("SELECT sequencename FROM pg_sequences WHERE schemaname = %s", [_SCHEMA]).fetchall()
-    with connection.transaction():
-        # Without the triggers of foreign keys, since all rows are deleted.
-        connection.execute("SET LOCAL session_replication_role = replica")
-        for (table,) in tables:
-            connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(_SCHEMA, str(table))))
-        for (sequence,) in sequences:
-            connection.execute(sql.SQL("ALTER SEQUENCE {} RESTART").format(sql.Identifier(_SCHEMA, str(sequence))))
+    def _delete_rows(self, connection: Connection) -> None:
+        tables = connection.execute(
+            "SELECT schemaname, tablename FROM pg_tables WHERE schemaname = ANY(%s) AND tablename <> %s",
+            [self._schemas, _VERSIONS],
+        ).fetchall()
+        sequences = connection.execute(
+            "SELECT schemaname, sequencename FROM pg_sequences WHERE schemaname = ANY(%s)", [self._schemas]
+        ).fetchall()
+        with connection.transaction():
+            # Without the triggers of foreign keys, since all rows are deleted.
+            connection.execute("SET LOCAL session_replication_role = replica")
+            for table in tables:
+                connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(*map(str, table))))
+            for sequence in sequences:
+                connection.execute(sql.SQL("ALTER SEQUENCE {} RESTART").format(sql.Identifier(*map(str, sequence))))
 
 
 def _fetch(connection: Connection, query: str) -> object:

@@ -1,5 +1,6 @@
 """A service over Postgres: a topology, a compiler of lines of nodes, an executor that does as the test says."""
 
+import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +48,15 @@ KEY = FlowKey("sales", "orders")
 EXECUTOR = "here"
 OTHER_EXECUTOR = "there"
 ROWS = 7
+HOUR = (dt.datetime.now(dt.UTC).hour + 12) % 24
+DAILY = f"0 {HOUR} * * *"
+"""A schedule whose slots are half a day away: none becomes due within a test."""
+
+
+def last_slot(now: dt.datetime) -> dt.datetime:
+    """The last one of ``DAILY``."""
+    day = (now.astimezone(dt.UTC) - dt.timedelta(hours=HOUR)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return day + dt.timedelta(hours=HOUR)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -62,6 +62,15 @@ def tab_to(page: Page, target: Locator) -> None:
     raise AssertionError(f"no tabulator leads to {target}")
 
 
+def find_labelled(page: Page, label: str) -> Locator:
+    """The fields of a label that begins with these words.
+
+    A required field has an asterisk in its label, and a node its description. A list that arrives later may have a
+    longer word of the same beginning: "Tables of shop" is no "Table".
+    """
+    return page.get_by_role("main").get_by_label(re.compile(rf"^\s*{re.escape(label)}\b"))
+
+
 class Typist:
     """Fills fields by their labels, and counts those that a person would have to fill."""
 
@@ -80,7 +89,6 @@ class Typist:
 
     def _find(self, label: str) -> Locator:
         self.typed.append(label)
-        # A required field has an asterisk in its label, and a node its description.
-        found: Any = self._page.get_by_role("main").get_by_label(re.compile(rf"^\s*{re.escape(label)}\b"))
+        found = find_labelled(self._page, label)
         expect(found).to_have_count(1)
-        return found  # type: ignore[no-any-return]  # the locator of one element
+        return found

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from psycopg import sql
 from gobblin_assets.db import embedded, schema
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
+from gobblin_assets.db.schema_history import LOG_HISTORY, SchemaHistory
 from tests.support.database_pool import DatabasePool
 
 SESSION_HOME_VARIABLE = "GOBBLIN_TEST_SESSION_HOME"
@@ -29,8 +30,6 @@ LOGICAL_HOME = "logical"
 
 _PREFIX = "gobblin-tests-"
 _LOCK = "session.lock"
-_TEMPLATE = "gobblin_template"
-_UNFINISHED_TEMPLATE = "gobblin_template_unfinished"
 _TEMPLATE_LOCK_KEY = 1
 MAINTENANCE_S_MAX = 60
 """Reached only if something is wrong: DROP DATABASE waits until every backend of the server has noticed."""
@@ -85,23 +84,32 @@ class SessionHome:
 
 
 def start_session_server() -> EmbeddedServer:
-    """The session's server with its template database; the first call starts and makes them."""
+    """The session's server; the first call starts it."""
     server = embedded.start(Path(os.environ[SESSION_HOME_VARIABLE]), lambda _line: None)
+    _require_template(server, (LOG_HISTORY,))
+    return server
+
+
+def _require_template(server: EmbeddedServer, histories: Sequence[SchemaHistory]) -> str:
+    """A database with the schemas, to make others of; the first call of a session makes it."""
+    name = "_".join(["template_of", *(history.schema for history in histories)])
     with maintenance(server) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", [_TEMPLATE_LOCK_KEY])
-        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_TEMPLATE]).fetchone():
-            return server
+        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone():
+            return name
         for setting in _FASTER:
             connection.execute(sql.SQL("ALTER SYSTEM SET {} = off").format(sql.Identifier(setting)))
         connection.execute("SELECT pg_reload_conf()")
-        embedded.create_database(server, _UNFINISHED_TEMPLATE)
-        engine = open_external(server.url(_UNFINISHED_TEMPLATE))
-        schema.upgrade(engine)
+        unfinished = f"{name}_unfinished"
+        embedded.create_database(server, unfinished)
+        engine = open_external(server.url(unfinished))
+        for history in histories:
+            schema.upgrade(engine, history=history)
         engine.dispose()
-        _do(connection, "ALTER DATABASE {} RENAME TO {}", _UNFINISHED_TEMPLATE, _TEMPLATE)
+        _do(connection, "ALTER DATABASE {} RENAME TO {}", unfinished, name)
         # Any other connection to it would stop CREATE DATABASE … TEMPLATE.
-        _do(connection, "ALTER DATABASE {} ALLOW_CONNECTIONS false", _TEMPLATE)
-    return server
+        _do(connection, "ALTER DATABASE {} ALLOW_CONNECTIONS false", name)
+    return name
 
 
 @contextmanager
@@ -116,11 +124,11 @@ def temporary_database(server: EmbeddedServer) -> Iterator[str]:
 
 @contextmanager
 def migrated_database(server: EmbeddedServer, pool: DatabasePool) -> Iterator[str]:
-    """A database of its own for the block, with our schema and no rows. ``pool``: databases of earlier blocks."""
+    """A database of its own for the block, with the schemas of ``pool`` and no rows, as earlier blocks left it."""
     if pool.names:
         name = pool.names.pop()
     else:
-        name = _create(server, _TEMPLATE)
+        name = _create(server, _require_template(server, pool.histories))
         with maintenance(server, name) as connection:
             pool.learn(connection)
     try:

@@ -166,10 +166,10 @@ def prepare_database(url: str) -> None:
 
 @pytest.fixture(scope="session")
 def shared_service(
-    server: EmbeddedServer, database_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
+    server: EmbeddedServer, service_pool: DatabasePool, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningService]:
     """The session's service. Tests that change more than its flows start their own."""
-    with run_own_service(server, database_pool, tmp_path_factory.mktemp("service")) as running:
+    with run_own_service(server, service_pool, tmp_path_factory.mktemp("service")) as running:
         yield running
 
 

@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from sqlalchemy import Engine, text
 
-from gobblin_assets.db import schema
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.kafka.connection import KafkaConnection
@@ -25,7 +24,6 @@ from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.executor_heartbeat import HeardHeartbeat
 from gobblin_assets.run.postgres import open_stores
 from gobblin_assets.run.stores import Stores
-from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from gobblin_assets.service.postgres.wires import PostgresWireBook
 from gobblin_assets.service.spec_executors.simple_kafka import SimpleKafkaSpecExecutor
 from gobblin_assets.service.spec_executors.simple_rest import ServiceCertificate, SimpleRESTSpecExecutor
@@ -43,11 +41,10 @@ _DAY = dt.timedelta(days=1)
 
 
 @pytest.fixture(scope="session")
-def service_database(server: EmbeddedServer, database_pool: DatabasePool) -> Iterator[Engine]:
+def service_database(server: EmbeddedServer, service_pool: DatabasePool) -> Iterator[Engine]:
     """A service's own database, which is none of an executor."""
-    with postgres.migrated_database(server, database_pool) as name:
+    with postgres.migrated_database(server, service_pool) as name:
         engine = open_external(server.url(name))
-        schema.upgrade(engine, history=SERVICE_HISTORY)
         yield engine
         engine.dispose()
 

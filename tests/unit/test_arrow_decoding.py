@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
+from pyarrow import json as pyarrow_json
 from pyspark.sql import types as t
 
 from gobblin_assets.errors import RejectedError
@@ -65,6 +66,8 @@ def _json(ddl: str) -> dict[str, object]:
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(documents(SCHEMAS))
+# A number of 31 digits, which 18 digits more make longer than 128 bits.
+@example((SCHEMAS[1][0], ['{"b.c":1}', '{"b.c":7959839966378268994572258057220}', '{"b.c":-2}']))
 def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(drawn: tuple[str, list[str]]) -> None:
     ddl, texts = drawn
     schema = dict(SCHEMAS)[ddl]
@@ -77,6 +80,53 @@ def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(drawn:
             assert reason is None, (text, reason)
             assert isinstance(expected, tuple)
             assert all(map(same, values, expected)), (text, values, expected)
+
+
+ODD_NUMBERS = (
+    *("381888324271978979972", "-623234677734612947711217495", "795983996637826899457225805722", "9" * 38, "9" * 39),
+    *("61730326038041e9", "740507024048228444353085924348e6", "1e19", "1e20", "9e19", "7e30", "1e29"),
+    *("0e-29", "0e-30", "0e-130", "0e-0000031", "-0e-400", "0E+99999", "1e-31", "1e-400"),
+    *(
+        f"0.{'0' * 37}",
+        f"0.{'0' * 39}",
+        f"-0.{'0' * 90}",
+        f"0.{'0' * 90}1",
+        f"5.{'0' * 80}",
+        f"1{'0' * 19}.5{'0' * 60}",
+    ),
+)
+
+
+@pytest.mark.parametrize("scale", [0, 1, 18, 30, 38])
+def test_a_decimal_is_the_number_that_was_sent_or_the_record_is_a_dead_letter(scale: int) -> None:
+    kind = t.DecimalType(38, scale)
+    schema = t.StructType([t.StructField("d", kind), t.StructField("l", t.ArrayType(kind))])
+    numbers = [*ODD_NUMBERS, *(f'"{number}"' for number in ODD_NUMBERS)]
+    texts = [text for number in numbers for text in (f'{{"d":{number}}}', f'{{"l":[1e-1,{number}]}}', '{"d":0.5}')]
+    found = decode_texts(f"d {kind.simpleString()}, l array<{kind.simpleString()}>", texts)
+    for text, (values, reason) in zip(texts, found, strict=True):
+        expected = expect(text, schema)
+        assert (reason is None) is (expected is not DEAD), (text, values, reason)
+        if isinstance(expected, tuple):
+            assert all(map(same, values, expected)), (text, values, expected)
+
+
+def test_numbers_beyond_arrows_table_of_powers_are_not_given_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader ends the process at some of them."""
+    given: list[bytes] = []
+    read_json = pyarrow_json.read_json
+
+    def read(source: pa.BufferReader, **options: Any) -> pa.Table:
+        given.append(source.read())
+        source.seek(0)
+        return read_json(source, **options)
+
+    monkeypatch.setattr(pyarrow_json, "read_json", read)
+    far = ["0e-2147483647", "0E-000100", "1e-30", "5e+30", f"0.{'0' * 39}"]
+    near = '{"d":[1e-18],"f":1e29}'
+    found = decode_texts("d array<decimal(38,18)>, f double", [near, *(f'{{"d":[{each}]}}' for each in far)])
+    assert given == [near.encode()]
+    assert [reason for _values, reason in found] == [None, ROUNDED, None, ROUNDED, MISFIT, None]
 
 
 CLEAN: tuple[tuple[str, Sequence[str], tuple[Any, ...]], ...] = (

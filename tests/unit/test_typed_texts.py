@@ -97,6 +97,9 @@ class TestCasts:
             (type_named("numeric"), "v::numeric(6,2)", b"7", Decimal("7.00")),
             (type_named("numeric"), "v::numeric(38,10)", b"0." + b"3" * 60, Decimal("0.3333333333")),
             (type_named("int8"), '"v" :: DECIMAL (20)', b"-5", Decimal(-5)),
+            (type_named("numeric"), "v::numeric(38,18)", b"-9" + b"0" * 19, Decimal("-9" + "0" * 19)),
+            (type_named("numeric"), "v::numeric(9,3)", b"-0." + b"0" * 99 + b"1", Decimal("0.000")),
+            (type_named("numeric"), "v::numeric(4,4)", b"0.50", Decimal("0.5000")),
             (type_named("numeric[]"), "v::numeric(38, 10)[]", b"{1.5,NULL}", [Decimal("1.5000000000"), None]),
             (type_named("numeric"), "v::text", b"NaN", "NaN"),
             (type_named("bool"), "v::text", b"t", "true"),
@@ -152,9 +155,20 @@ class TestRefusals:
         with pytest.raises(RejectedError, match=r"public\.t\.v \(int4\[\]\) holds"):
             parse(type_named("int4[]"), [b"{1}", text])
 
-    def test_a_cast_that_overflows(self) -> None:
-        with pytest.raises(RejectedError, match="holds 1000, which"):
-            parse(type_named("numeric"), [b"1000"], "v::numeric(5,2)")
+    @pytest.mark.parametrize(
+        ("kind", "text", "cast"),
+        [
+            (type_named("numeric"), b"1000", "v::numeric(5,2)"),
+            # With the digits that the scale adds, a whole number of 128 bits would be another number that fits.
+            (type_named("numeric"), b"623234677734612947711217495", "v::numeric(38,18)"),
+            (type_named("numeric[]"), b"{40012416823463262284}", "v::numeric(38,38)[]"),
+            (type_named("int8"), b"61730326038041", "v::numeric(38,30)"),
+            (type_named("numeric"), b"1", "v::numeric(4,4)"),
+        ],
+    )
+    def test_a_cast_that_overflows(self, kind: PgType, text: bytes, cast: str) -> None:
+        with pytest.raises(RejectedError, match=rf"holds {text.strip(b'{}').decode()}, which"):
+            parse(kind, [b"{0}" if kind.element else b"0", None, text], cast)
 
     @pytest.mark.parametrize(
         ("kind", "text", "cast"),

@@ -10,7 +10,11 @@ its result is looked at again:
     names            At first, no field may be unknown. Once one is, such fields are ignored from then on, and records
                      whose keys are escaped, or may differ from a column's by case alone, are left to ``JsonValues``.
     numbers          Arrow refuses what it would have to round, except in floating-point numbers; for these and for
-                     decimals, the results are looked at.
+                     decimals, the results are looked at. A decimal is read with 256 bits: with 128, a number of up to
+                     38 digits of its own that the column's scale makes too long becomes another number, in silence.
+                     Where a column is a decimal, numbers of many places behind the point or of large exponents are left
+                     to ``JsonValues``: Arrow looks up powers of ten beyond the end of its table, which can end the
+                     process.
     times            are read as texts or as whole seconds, and converted where they have the usual form.
 
 If the reader fails, it names the record, or half of the records are read again. Each failure costs as much as many
@@ -67,7 +71,7 @@ def reading_types(data_type: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_date(data_type):
         return [pa.string()]
     if pa.types.is_decimal(data_type):
-        return [pa.decimal128(_DIGITS_MAX, data_type.scale), pa.string()]
+        return [_wide_decimal(data_type.scale), pa.string()]
     return [data_type]
 
 
@@ -107,7 +111,7 @@ def _odd_floats(read: pa.Array) -> Rows | None:
 
 def _finish_decimal(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
     precision, scale = data_type.precision, data_type.scale
-    read_type = pa.decimal128(_DIGITS_MAX, scale)
+    read_type = _wide_decimal(scale)
     of_texts: Rows | None = None
     if pa.types.is_string(read.type):
         digits = f"[0-9]{{1,{_DIGITS_MAX - scale}}}"
@@ -118,8 +122,16 @@ def _finish_decimal(read: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, R
     limit = Decimal((0, (9,) * precision, -scale))
     beyond = _some(np.asarray(pc.greater(pc.abs(read), pa.scalar(limit, read_type)).fill_null(fill_value=False)))
     kept = read if beyond is None else pc.if_else(pa.array(beyond), None, read)
-    made = kept if precision == _DIGITS_MAX else kept.cast(data_type)
-    return made, _either(of_texts, beyond)
+    return kept.cast(data_type), _either(of_texts, beyond)
+
+
+def _wide_decimal(scale: int) -> pa.Decimal256Type:
+    """For numbers of at most 38 digits of their own, which have at most 76 with those that the scale adds."""
+    return pa.decimal256(_DIGITS_MAX, scale)
+
+
+def _has_decimals(data_type: pa.DataType) -> bool:
+    return _has_decimals(data_type.value_type) if pa.types.is_list(data_type) else pa.types.is_decimal(data_type)
 
 
 def _finish_text(read: pa.Array, usual: str, data_type: pa.DataType) -> tuple[pa.Array, Rows | None]:
@@ -174,6 +186,9 @@ _OTHER_NUMBERS: Final = "NaN|I(?:nf|NF)"
 _HALF_PAIR: Final = r"\\u[dD][89a-fA-F]"
 # A number has up to three rows of digits.
 _LONG_NUMBER: Final = f"[0-9]{{{NUMBER_DIGITS_MAX // 3}}}"
+# More than 38 places behind the point, or an exponent from 30: beyond both, Arrow's tables of 76 powers of ten may end.
+_FAR_NUMBER: Final = r"[.][0-9]{39}|[0-9.][eE][+-]?0*(?:[3-9][0-9]|[1-9][0-9]{2})"
+_FAR_BYTES: Final = re.compile(_FAR_NUMBER.encode("ascii"))
 _ESCAPED_NAME: Final = r'\\.[^"\\]*"[ \t\r\n]*:'
 _PLAIN_NAME: Final = re.compile(r'[^"\\:\x00-\x1f\x7f-\U0010ffff]+')
 _BAD_ROW: Final = re.compile(r" in row ([0-9]+)$")
@@ -197,6 +212,7 @@ class ArrowJson:
         self._reading = [reading_types(each) for each in types]
         self._batches_to_skip = 0
         self._ignores = False
+        self._has_decimals = any(map(_has_decimals, types))
         self._can_ignore = all(_PLAIN_NAME.fullmatch(name) for name in names)
         self._exact_key = _key_regex([_exactly(name) for name in names])
         self._alike_key = _key_regex([_alike(name) for name in names])
@@ -347,6 +363,8 @@ class ArrowJson:
             doubted |= _matches(texts, _OTHER_NUMBERS)
         if b"\\u" in raw:
             doubted |= _matches(texts, _HALF_PAIR)
+        if self._has_decimals and _FAR_BYTES.search(raw):
+            doubted |= _matches(texts, _FAR_NUMBER)
         lengths = np.diff(ends)
         if lengths.max() > NUMBER_DIGITS_MAX:
             doubted |= (lengths > NAME_LENGTH_MAX) | _matches(texts, _LONG_NUMBER)

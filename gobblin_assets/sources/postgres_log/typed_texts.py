@@ -121,13 +121,19 @@ def _parse_number(texts: pa.StringArray, place: TextPlace) -> pa.Array:
 
 def _parse_numeric(texts: pa.StringArray, place: TextPlace) -> pa.Array:
     wanted = _element_type(place)
-    try:
+    # Of a number that the column's scale makes longer than 128 bits, Arrow's cast makes another number, in silence.
+    if pc.all(pc.match_substring_regex(texts, _fitting_shape(wanted))).as_py() is not False:
         return texts.cast(wanted)
-    except pa.ArrowInvalid:
-        pass
     _require_shape(texts, _NUMBER_SHAPE, place)
     values = [None if each is None else _round(each, wanted, place) for each in texts.to_pylist()]
     return pa.array(values, wanted)
+
+
+def _fitting_shape(wanted: pa.Decimal128Type) -> str:
+    """What a number of Postgres looks like that has no more digits than the type, before the point and behind it."""
+    whole, scale = wanted.precision - wanted.scale, wanted.scale
+    digits = rf"(?:0|[1-9]\d{{0,{whole - 1}}})" if whole else "0"
+    return rf"^-?{digits}(\.\d{{1,{scale}}})?$" if scale else f"^-?{digits}$"
 
 
 def _round(text: str, wanted: pa.Decimal128Type, place: TextPlace) -> Decimal:
