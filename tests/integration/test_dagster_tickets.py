@@ -137,33 +137,49 @@ def test_small_tickets_share_a_run_and_fail_alone(world: DagsterExecutor) -> Non
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "point", [Failpoint.SEAL_COMMITTED, pytest.param(Failpoint.TICKET_CLAIMED, marks=pytest.mark.thorough)]
+)
 def test_an_asset_of_flows_is_materialized_by_a_ticket_of_its_own_which_goes_on_after_a_kill(
-    world: DagsterExecutor,
+    world: DagsterExecutor, point: Failpoint
 ) -> None:
-    """As by the page's button. The run dies behind its seal; another one of the executor publishes, and reports."""
-    table = world.make_table("shown")
-    world.await_end(world.send("shown", table))
-    reload = 'mutation { reloadRepositoryLocation(repositoryLocationName: "flows") { __typename } }'
-    assert world.dagster.ask(reload)["reloadRepositoryLocation"]["__typename"] == "WorkspaceLocationEntry"
-    give_order(world.folder, Failpoint.SEAL_COMMITTED, "SIGKILL")
-    run_id = world.dagster.launch_assets("flows", ["shown", table])
+    """As by the page's button. The run dies; another one of the executor publishes, and reports.
+
+    It is one execution of its flow, whether the service heard of it before it died or not.
+    """
+    flow = f"shown_{point}"
+    table = world.make_table(flow)
+    world.create_flow(flow, table)
+    (job,) = world.await_flow(flow, "COMPLETE", "FAILED")["jobs"]
+    name = job["job_name"]
+    world.dagster.reload("flows")
+    world.dagster.wait(lambda: world.dagster.has_asset(name, table), "the asset is shown")
+    give_order(world.folder, point, "SIGKILL")
+    run_id = world.dagster.launch_assets("flows", [name, table])
     world.dagster.wait_for_status(run_id, Status.FAILURE)
     claimed = text("SELECT ticket_id FROM gobblin.ticket_claim WHERE owner LIKE :owner")
     with world.engine.connect() as connection:
         own = TicketId(connection.execute(claimed, {"owner": f"%{run_id}"}).scalar_one())
     assert world.await_end(own).details["state"] == "COMPLETE"
     begun = [each.sent for each in PostgresOverview(world.engine).list_own_tickets(0, limit=99)]
-    assert [(each.ticket_id, each.asked_by) for each in begun if each is not None] == [(own, "dagster")]
-    first, *others = world.find_runs(own)
-    assert (first, len(others)) == (run_id, 1)
-    assert world.count_sequences("shown") == 2
-    published = world.stores.published.find(JobName("shown"), DatasetUrn(table), role=Role.DATA)
+    assert [each.asked_by for each in begun if each is not None and each.ticket_id == own] == ["dagster"]
+    runs = world.find_runs(own)
+    assert runs[0] == run_id or point is Failpoint.TICKET_CLAIMED, "it told of its run"
+    assert len({run_id, *runs}) == 2
+    assert world.count_sequences(name) == 2
+    published = world.stores.published.find(JobName(name), DatasetUrn(table), role=Role.DATA)
     assert published is not None
     assert sum(segment.row_count for segment in published.segments) == ROWS
-    key = dg.AssetKey(["shown", table])
+    key = dg.AssetKey([name, table])
     world.dagster.wait(
         lambda: len(world.dagster.instance.fetch_materializations(key, limit=9).records) == 2, "Dagster knows of both"
     )
+    states = ["COMPLETE", "COMPLETE"]
+    world.dagster.wait(lambda: [each["status"] for each in world.list_executions(flow)] == states, "both are COMPLETE")
+    executions = world.list_executions(flow)
+    assert [each["asked_by"] == "dagster" for each in executions] == [True, False]
+    (adopted,) = executions[0]["jobs"]
+    assert (adopted["ticket_id"], adopted["processed_count"]) == (str(own), ROWS)
 
 
 @pytest.mark.thorough
