@@ -1,7 +1,7 @@
 """Flows of a real service that `gobblin-assets dagster --executor` runs. Dagster starts once for all tests."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 import pytest
@@ -24,6 +24,7 @@ from tests.support.orders_to_die import WAIT, give_order
 pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=6)]
 
 Status = dg.DagsterRunStatus
+RUNNER = "gobblin_assets.dagster.runner_location"
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +181,63 @@ def test_an_asset_of_flows_is_materialized_by_a_ticket_of_its_own_which_goes_on_
     assert [each["asked_by"] == "dagster" for each in executions] == [True, False]
     (adopted,) = executions[0]["jobs"]
     assert (adopted["ticket_id"], adopted["processed_count"]) == (str(own), ROWS)
+
+
+def begin_pack(world: DagsterExecutor, name: str) -> list[TicketId]:
+    """Three tickets in one run, whose first one is begun and waits."""
+    tables = [world.make_table(f"{name}{number}") for number in range(3)]
+    world.await_tick()
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    tickets = [world.send(f"{name}{number}", table) for number, table in enumerate(tables)]
+    world.dagster.wait((world.folder / "obeyed").exists, "the first ticket is begun")
+    return tickets
+
+
+def require_pack_once(world: DagsterExecutor, name: str, tickets: Sequence[TicketId]) -> None:
+    """All of it ran in its one run, once, and is told of."""
+    assert [world.await_end(each).details["state"] for each in tickets] == ["COMPLETE"] * len(tickets)
+    (run_id,) = {run_id for each in tickets for run_id in world.find_runs(each)}
+    world.dagster.wait_for_status(run_id, Status.SUCCESS)
+    for number, ticket_id in enumerate(tickets):
+        assert {each.attempt for each in world.list_reports(ticket_id)} == {1}
+        assert world.count_rows(f"public.{name}{number}") == ROWS
+        assert world.count_sequences(f"{name}{number}") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("grpc",), pytest.param(("code-server",), marks=pytest.mark.thorough)], ids=lambda words: words[0]
+)
+def test_a_pack_goes_on_when_its_code_server_dies_and_the_next_ticket_finds_another(
+    world: DagsterExecutor, words: tuple[str, ...]
+) -> None:
+    """Either the process with the code is killed, or the one that passes questions on to it as well."""
+    name = f"orphan_{words[0].replace('-', '_')}"
+    tickets = begin_pack(world, name)
+    killed = [each for word in {"grpc", *words} for each in world.dagster.find_processes(word, RUNNER)]
+    assert len(killed) == (2 if "code-server" in words else 1)
+    for process in killed:
+        process.kill()
+    following = world.send(f"{name}_next", world.make_table(f"{name}_next"))
+    (world.folder / "obeyed").unlink()
+    require_pack_once(world, name, tickets)
+    assert world.await_end(following).details["state"] == "COMPLETE", "no sensor looks any more"
+    assert world.count_rows(f"public.{name}_next") == ROWS
+
+
+@pytest.mark.thorough
+def test_a_pack_goes_on_when_the_daemon_dies(world: DagsterExecutor) -> None:
+    """All of Dagster's servers end with its daemon, and whoever supervises them starts them again."""
+    tickets = begin_pack(world, "undaemonic")
+    (daemon,) = world.dagster.find_processes("dagster._daemon")
+    daemon.kill()
+    following = world.send("undaemonic_next", world.make_table("undaemonic_next"))
+    (world.folder / "obeyed").unlink()
+    assert world.await_end(tickets[-1]).details["state"] == "COMPLETE", "they need no daemon"
+    world.dagster.await_death()
+    world.dagster.start()
+    require_pack_once(world, "undaemonic", tickets)
+    assert world.await_end(following).details["state"] == "COMPLETE"
+    assert world.count_rows("public.undaemonic_next") == ROWS
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""Runs that an executor begins by itself, as Dagster does of assets of flows, and nodes that make executions of them."""
+"""Runs that an executor begins by itself, as Dagster does of assets, and nodes that make executions of them."""
 
 import random
 import time

@@ -13,10 +13,10 @@ BODY: Final = r"CAST(replace(CAST(t.body AS text), '\u0000', '\ufffd') AS json)"
 
 _JOB: Final = "b.body #> '{ticket,job}'"
 
-# A copy names its source by a place: it needs no connector.
+# A copy names its source by a place: it needs no connector. What Spark needs of a destination is said by its scheme.
 _WAITING = text(f"""
     SELECT t.ticket_id, t.shape, b.body #>> '{{ticket,uri}}' AS uri,
-           concat_ws(' ', {_JOB} ->> 'kind', split_part({_JOB} ->> 'destination', ':', 1),
+           concat_ws(' ', {_JOB} ->> 'kind', substring({_JOB} ->> 'destination' FROM '^([A-Za-z][A-Za-z0-9+.-]*):'),
                      CASE json_typeof({_JOB} -> 'source') WHEN 'object' THEN md5({_JOB} ->> 'source') END) AS needs,
            EXISTS (SELECT FROM (SELECT r.started_at, r.ended_at FROM gobblin.run r
                                  WHERE r.job = t.job ORDER BY r.started_at DESC LIMIT {LONG_RUNS}) last
