@@ -161,7 +161,7 @@ def test_what_was_not_begun_when_the_jvm_died_goes_on_in_another_run_and_counts_
     left = others if is_amid else [second, *others]
     if is_amid:
         assert packs.describe(second) == ["claimed", "running", "FAILED"]
-        assert packs.shop.list_reports(second)[-1].details["family"] == "retryable"
+        assert packs.shop.list_reports(second)[-1].details["family"] == "RetryableError"
     assert [packs.describe(each) for each in left] == [[]] * len(left), "nobody begins them without Spark"
     assert {each.last_attempt for each in packs.shop.stores.tickets.list_claimable(NAME, limit=9)} == {0}
 

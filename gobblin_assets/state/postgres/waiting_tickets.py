@@ -5,8 +5,11 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from gobblin_assets.model.job_ticket import TicketId, TicketShape
+from gobblin_assets.model.job_ticket import TicketId, TicketShape, is_job_uri
 from gobblin_assets.state.tickets import LONG_RUN_S, LONG_RUNS, Claim, HeldClaim, WaitingTicket
+
+UNREADABLE_JOB_URI: Final = "gobblin-job:/unreadable/unreadable/unreadable"
+"""Instead of the URI of a ticket that has none."""
 
 # Of ``t``, a ticket. Earlier releases took NUL in the options of jobs, and then no operator looks into the body.
 BODY: Final = r"CAST(replace(CAST(t.body AS text), '\u0000', '\ufffd') AS json)"
@@ -45,8 +48,14 @@ _CANCELS = text("""
 def describe_waiting(connection: Connection, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
     rows = connection.execute(_WAITING, {"ticket_ids": list(ticket_ids)}).all()
     return {
-        TicketId(row.ticket_id): WaitingTicket(row.uri, TicketShape(row.shape), row.needs, row.is_long) for row in rows
+        TicketId(row.ticket_id): WaitingTicket(_read_uri(row.uri), TicketShape(row.shape), row.needs, row.is_long)
+        for row in rows
     }
+
+
+def _read_uri(found: str | None) -> str:
+    """Of a ticket that a later release wrote, or somebody changed: it is refused by who claims it, as any ticket is."""
+    return found if found is not None and is_job_uri(found) else UNREADABLE_JOB_URI
 
 
 def list_held(connection: Connection, executor: str) -> Sequence[HeldClaim]:
