@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from gobblin_assets.db import schema
 from gobblin_assets.model.job_ticket import JobTicket
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
+from tests.crash.points import OF_AN_OWN_RUN
 from tests.support.flow_world import KEY, FlowWorld, make_config, run_to_the_end
 from tests.support.forks import FORKS
 from tests.support.own_runs import list_accounts, live_as_adopter, live_as_dagster, settle_own
@@ -28,8 +29,11 @@ WAIT_S_MAX = 60
 
 
 def start(url: str, ticket: JobTicket, number: int, seed: int) -> BaseProcess:
+    """A node dies at one of its failpoints; a process of Dagster's works until it is killed."""
+    chance = random.Random(seed)
     if number < NODES:
-        process = FORKS.Process(target=live_as_adopter, args=(url,), daemon=True)
+        failpoint = f"{chance.choice(OF_AN_OWN_RUN)}=kill@{chance.randint(1, 9)}"
+        process = FORKS.Process(target=live_as_adopter, args=(url, failpoint), daemon=True)
     else:
         process = FORKS.Process(target=live_as_dagster, args=(url, ticket, seed), daemon=True)
     process.start()
@@ -58,20 +62,22 @@ def test_each_run_of_dagster_is_one_execution_whatever_dies_or_stops(
     chance = random.Random(kills)
     with running_all(database_url, ticket) as running:
         await_accounts(engine, 10)
-        for kill in range(kills):
+        deaths = 0
+        while deaths < kills:
             time.sleep(chance.random() * 0.2)
             number = chance.randrange(len(running))
-            pid = running[number].pid
-            assert pid is not None
-            if chance.random() < 0.3:
+            process = running[number]
+            assert process.pid is not None
+            if process.is_alive() and chance.random() < 0.3:
                 # It goes on with what it had read before.
-                os.kill(pid, signal.SIGSTOP)
+                os.kill(process.pid, signal.SIGSTOP)
                 time.sleep(STOPPED_S)
-                os.kill(pid, signal.SIGCONT)
-                continue
-            running[number].kill()
-            running[number].join()
-            running[number] = start(database_url, ticket, number, len(running) + kill)
+                os.kill(process.pid, signal.SIGCONT)
+            elif number >= NODES or not process.is_alive():
+                process.kill()
+                process.join()
+                deaths += 1
+                running[number] = start(database_url, ticket, number, len(running) + deaths)
         await_accounts(engine, len(list_accounts(engine)) + 10)
     settle_own(world)
     accounts = Counter(list_accounts(engine))

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
+from gobblin_assets import failpoints
 from gobblin_assets.db.engine import open_external
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketVerb
 from gobblin_assets.service.adoption import RunAdoption
@@ -21,6 +22,7 @@ DAGSTER = "dagster"
 """As the code location ``flows`` writes it into its tickets."""
 
 LISTED_MAX = 99
+LOOKS_MAX = 5
 _LOOK_S = 0.02
 _ENDS = (AttemptEnd.COMPLETE, AttemptEnd.COMPLETE, AttemptEnd.FAILED, AttemptEnd.CANCELLED)
 _WATERMARKS = {"id": ("0", str(ROWS))}
@@ -73,12 +75,13 @@ def run_assets_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
     nodes[0].look()
     if claim is not None:
         _work(world, claim)
-    while not (adopted := [each for each in list_adopted(world, key) if each.status in ENDED]):
+    for _ in range(LOOKS_MAX):
         for node in nodes:
             node.look()
         world.monitor.look()
-    nodes[1].look()
-    return adopted[0]
+        if adopted := [each for each in list_adopted(world, key) if each.status in ENDED]:
+            return adopted[0]
+    raise AssertionError(f"{name} has no execution that ended: {list_accounts(world.engine)}")
 
 
 def _work(world: FlowWorld, claim: Claim, end: AttemptEnd = AttemptEnd.COMPLETE) -> None:
@@ -104,8 +107,9 @@ def live_as_dagster(url: str, ticket: JobTicket, seed: int) -> None:
             _work(world, claim, chance.choice(_ENDS))
 
 
-def live_as_adopter(url: str) -> None:
-    """Adopt and read reports, as a node of the service does, until somebody ends this process."""
+def live_as_adopter(url: str, failpoint: str) -> None:
+    """Adopt and read reports, as a node of the service does, until this process dies at the failpoint or is ended."""
+    failpoints.arm(failpoint)
     world = FlowWorld(open_external(url))
     adoption = make_adoption(world)
     while True:
