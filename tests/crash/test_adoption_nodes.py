@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.db import schema
-from gobblin_assets.model.job_ticket import JobTicket
+from gobblin_assets.model.job_ticket import JobTicket, TicketId
 from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.crash.points import OF_AN_OWN_RUN
 from tests.support.flow_world import KEY, FlowWorld, make_config, run_to_the_end
@@ -58,7 +58,7 @@ def test_each_run_of_dagster_is_one_execution_whatever_dies_or_stops(
     schema.upgrade(engine, history=SERVICE_HISTORY)
     world = FlowWorld(engine)
     first = run_to_the_end(world, KEY.name, make_config("lake"))
-    (ticket,) = world.executor.tickets.load_jobs([first.jobs[0].ticket_id]).values()
+    (ticket,) = world.executor.tickets.load_jobs([TicketId(first.jobs[0].ticket_id)]).values()
     chance = random.Random(kills)
     with running_all(database_url, ticket) as running:
         await_accounts(engine, 10)

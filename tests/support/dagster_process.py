@@ -172,6 +172,6 @@ class DagsterProcess:
 
 def _read_command(process: psutil.Process) -> list[str]:
     try:
-        return process.cmdline()
+        return list(process.cmdline())
     except psutil.Error:
         return []

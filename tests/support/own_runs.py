@@ -67,7 +67,7 @@ def run_assets_to_the_end(world: FlowWorld, name: str) -> FlowStatus:
     """
     key = FlowKey(KEY.group, name)
     first = run_to_the_end(world, name, make_config("lake", name=name))
-    jobs = world.executor.tickets.load_jobs([first.jobs[0].ticket_id])
+    jobs = world.executor.tickets.load_jobs([TicketId(first.jobs[0].ticket_id)])
     ticket = next(iter(jobs.values()))
     own = TicketId(uuid.uuid5(uuid.NAMESPACE_URL, name))
     claim, _sent = begin_own(world, ticket, ticket_id=own)
