@@ -19,6 +19,7 @@ from gobblin_assets.cli.executor_wires import list_wire_words, read_wire_choice,
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
 from gobblin_assets.cli.reporting import report_what_waits
+from gobblin_assets.dagster.code_servers import keep_code_servers
 from gobblin_assets.dagster.daemon_lock import hold_daemon_lock
 from gobblin_assets.dagster.instance import URL_VARIABLE, prepare_instance
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE, PACK_VARIABLE
@@ -85,6 +86,8 @@ def dagster(executor: str | None, pack_max: int, arguments: Sequence[str], **wir
     _report_what_waits()
     if settings.database_url is None:
         supervise(settings.home, say)
+    if _has_daemon(arguments):
+        keep_code_servers(say)
     if executor is not None and _has_daemon(arguments):
         answer_beside(executor, list_wire_words(wired), say)
     # This process becomes Dagster: it gets the terminal's signals itself, and keeps the supervisor's thread.

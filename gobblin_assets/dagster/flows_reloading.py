@@ -33,7 +33,7 @@ RELOAD_EVERY_S: Final = 60.0
 
 LOAD_SHARE_MAX: Final = 0.2
 
-_RELOAD_S_MAX: Final = 600
+RELOAD_S_MAX: Final = 600
 _DEFAULT_HOST: Final = "localhost"
 _LOG: Final = logging.getLogger("gobblin_assets")
 
@@ -112,7 +112,7 @@ def start_reloading(watch: FlowsWatch, *, load_s: float) -> None:
 
     def reload() -> bool:
         before = client.get_server_id()
-        client.reload_code(timeout=_RELOAD_S_MAX)
+        client.reload_code(timeout=RELOAD_S_MAX)
         return client.get_server_id() != before
 
     threading.Thread(target=watch_flows, args=(watch, reload, pause_s), name="flows-reloading", daemon=True).start()

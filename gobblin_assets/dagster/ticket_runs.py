@@ -1,7 +1,8 @@
 """The job ``gobblin_service``: a run of it claims tickets of a service, and runs their jobs one after another.
 
 A ticket is claimed when its turn comes. So a run that ends early leaves those that it has not begun as they were, and
-a second run for the same tickets finds nothing to claim. Each ticket has a report and a failure of its own.
+a second run for the same tickets finds nothing to claim. Each ticket has a report and a failure of its own. A run whose
+Spark has died begins no further ticket: a process gets no other JVM, and the next run has one.
 
 Dagster's own termination of a run ends all of its tickets as CANCELLED. A run that is interrupted otherwise, as when
 its machine goes down, drains: the ticket under way goes on in another run, and so do those that were not begun.
@@ -20,8 +21,9 @@ from gobblin_assets.dagster.environment import layout_of_found
 from gobblin_assets.dagster.materialization import EventLog, run_logged
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
 from gobblin_assets.dagster.progress import ProgressLog
+from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.errors import FencedError
-from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
+from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine
 from gobblin_assets.model.job_ticket import SentTicket, TicketId
 from gobblin_assets.run.run_values import DatasetReport, RunReport, RunRequest
 from gobblin_assets.run.runner import owner_text
@@ -114,12 +116,14 @@ class TicketsRun:
 
     context: dg.OpExecutionContext
     _ends: dict[TicketId, AttemptEnd] = field(default_factory=dict)
+    _left_count: int = 0
 
     def run(self, tickets: Sequence[TicketId | SentTicket]) -> None:
         """Run each ticket that can be claimed. A SentTicket is put into the log when its turn comes.
 
-        Raises Failure if some failed, behind the others; DagsterExecutionInterruptedError ends the run as CANCELED if
-        all were cancelled or the run was terminated, and as FAILURE if it drains.
+        Raises Failure if some failed, behind the others, and if some were not begun since Spark has died;
+        DagsterExecutionInterruptedError ends the run as CANCELED if all were cancelled or the run was terminated, and
+        as FAILURE if it drains.
         """
         for place, ticket in enumerate(tickets):
             ticket_id = ticket.ticket_id if isinstance(ticket, SentTicket) else ticket
@@ -127,6 +131,9 @@ class TicketsRun:
                 if decide_end(self.context) is AttemptEnd.CANCELLED:
                     # Its signal came while none was heard.
                     raise dg.DagsterExecutionInterruptedError
+                if self._spark.is_lost():
+                    self._leave(tickets[place:])
+                    break
                 end = self._take(ticket_id, ticket)
             except INTERRUPTED:
                 # With the one whose claim was interrupted, and may not be made.
@@ -137,6 +144,8 @@ class TicketsRun:
         failed = [str(each) for each, end in self._ends.items() if end is AttemptEnd.FAILED]
         if failed:
             raise dg.Failure(f"{len(failed)} of {len(self._ends)} tickets failed: {', '.join(failed)}")
+        if self._left_count:
+            raise dg.Failure(f"{self._left_count} tickets were not begun: Spark's JVM or server has died.")
         if len(self._ends) == len(tickets) and set(self._ends.values()) == {AttemptEnd.CANCELLED}:
             self.context.instance.report_run_canceling(self.context.run, "The service cancelled what this run is for.")
             raise dg.DagsterExecutionInterruptedError
@@ -180,6 +189,13 @@ class TicketsRun:
             raise KeyboardInterrupt
         return end
 
+    def _leave(self, left: Sequence[TicketId | SentTicket]) -> None:
+        """Without Spark, each would fail for nothing. Those in the log go on in another run, as if never looked at."""
+        self._left_count = len(left)
+        own = sum(isinstance(each, SentTicket) for each in left)
+        what = "Start the run again for them." if own else "Another run takes them."
+        self.context.log.warning("Spark's JVM or server has died. %d tickets are not begun. %s", len(left), what)
+
     def _stop(self, left: Sequence[TicketId]) -> None:
         """Dagster interrupts the run. What it has not begun ends with it, or goes on in another run."""
         if decide_end(self.context) is AttemptEnd.CANCELLED:
@@ -188,8 +204,12 @@ class TicketsRun:
                     self._stores.tickets.end_unclaimed(ticket_id, TERMINATED)
 
     def _open_spark(self) -> AnnouncedEngine:
-        engine: Engine = getattr(self.context.resources, SPARK_KEY)
-        return AnnouncedEngine(engine, self.context.log.info)
+        return AnnouncedEngine(self._spark, self.context.log.info)
+
+    @property
+    def _spark(self) -> GobblinSparkResource:
+        spark: GobblinSparkResource = getattr(self.context.resources, SPARK_KEY)
+        return spark
 
     @property
     def _stores(self) -> Stores:

@@ -156,6 +156,13 @@ class SentTicket:
         return self.ticket
 
 
+def is_job_uri(uri: str) -> bool:
+    """Whether it names a flow group, a flow and a job."""
+    return _JOB_URI.fullmatch(uri) is not None and all(
+        len(unquote(each)) <= _NAME_LENGTH_MAX for each in uri.split("/")
+    )
+
+
 def names_of_job_uri(uri: str) -> tuple[str, str, str]:
     """The flow group, the flow and the job that the URI of a ticket's job names."""
     _, group, flow, job = map(unquote, uri.split("/", 3))
@@ -212,7 +219,7 @@ def job_ticket_from_json(data: object, field_name: str = "ticket") -> JobTicket:
     """The same, back. RejectedError names the field. What a job's options mean is checked by whoever runs it."""
     read = _Fields(data, field_name, JobTicket)
     uri = read.text("uri")
-    if _JOB_URI.fullmatch(uri) is None or any(len(unquote(each)) > _NAME_LENGTH_MAX for each in uri.split("/")[1:]):
+    if not is_job_uri(uri):
         hint = "Write gobblin-job:/<group>/<flow>/<job>, each name of at most 128 characters."
         raise read.refuse("uri", f"expected the URI of a job, found {uri!a:.200}", hint)
     job = read.get("job", None)

@@ -12,7 +12,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from gobblin_assets import failpoints
 from gobblin_assets.errors import GobblinError, RejectedError
+from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.ticket_logs import TicketLogs
@@ -77,6 +79,7 @@ class RunAdoption:
         log_id, overview = self._logs.get_log_id(log), self._logs.get_overview(log)
         after, made = self._adoptions.find_adopted(log_id), 0
         while page := overview.list_own_tickets(after, limit=OWN_AT_ONCE_MAX):
+            failpoints.reach(Failpoint.OWN_TICKETS_LISTED)
             made += self._adopt_page(log, log_id, page)
             after = page[-1].number
             self._adoptions.mark_adopted(log_id, after)

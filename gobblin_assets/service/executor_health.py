@@ -237,6 +237,8 @@ def judge_health(
         reason = _refuse_log(beats[0], log_id) if beats else _NEVER_HEARD
         state = HealthState.UNHEALTHY if beats else HealthState.UNKNOWN
         return ExecutorHealth(executor, state, reason=reason)
+    # A process without slots only answers questions. It hides nothing of those that take tickets.
+    own = [each for each in own if each.beat.slots or each.beat.workers_max] or own
     live = [
         each
         for each in own

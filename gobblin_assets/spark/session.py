@@ -21,7 +21,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from gobblin_assets.errors import RejectedError, RetryableError
 from gobblin_assets.fs.posix_errors import families
 from gobblin_assets.spark.class_archive import with_archive
-from gobblin_assets.spark.errors import first_cause, shown_cause, spark_families
+from gobblin_assets.spark.errors import first_cause, shown_cause, spark_families, spark_raises
 from gobblin_assets.spark.hdfs import find_hdfs_user, prepare_hdfs_user, refuse_other_user
 from gobblin_assets.spark.java import check_java, fetching_alone, own_environment
 from gobblin_assets.spark.python_workers import keep_python
@@ -267,6 +267,18 @@ def count_session_slots(session: SparkSession) -> int | None:
     except (Py4JError, PySparkException, OSError):
         # The session is gone; who reads by it hears so.
         return None
+
+
+def is_session_lost(session: SparkSession) -> bool:
+    """Whether its JVM or server is gone, or has ended the session. A dead server is given up after some 15 s."""
+    try:
+        if is_remote():
+            _ask(session, "spark.app.name")
+            return False
+        context = cast("Any", session.sparkContext)._jsc  # noqa: SLF001  PySpark has no call for it
+        return context is None or bool(context.sc().isStopped())
+    except spark_raises():
+        return True
 
 
 def _count_open(session: SparkSession) -> int | None:

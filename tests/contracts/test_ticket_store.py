@@ -604,3 +604,23 @@ def test_a_ticket_with_a_nul_from_an_earlier_release_holds_up_no_look_at_the_oth
     assert set(described) == {sent.ticket_id, other}
     assert {each.uri for each in described.values()} == {"gobblin-job:/g/f/j"}
     assert tickets.list_unreported(claim(tickets, sent.ticket_id).ticket_id) == []
+
+
+def test_jobs_that_need_the_same_of_spark_are_described_so_wherever_their_roots_are(
+    tickets: PostgresTicketStore,
+) -> None:
+    source = {"connection": "shop", "type": "jdbc"}
+
+    def send_to(destination: str, source: object = source) -> TicketId:
+        job = {"job": "shop", "destination": destination, "source": source}
+        sent = replace(make(), ticket=JobTicket("gobblin-job:/g/f/j", "1", "anything", job))
+        tickets.send(sent)
+        return sent.ticket_id
+
+    here, there = send_to("/lake/one"), send_to("/lake/two: the second")
+    bucket, other_bucket = send_to("s3://one/lake"), send_to("s3://two")
+    from_another = send_to("/lake/one", {**source, "connection": "bank"})
+    needs = {name: each.needs for name, each in tickets.describe_waiting([here, there, bucket, other_bucket]).items()}
+    assert (needs[here], needs[bucket]) == (needs[there], needs[other_bucket])
+    others = tickets.describe_waiting([from_another])
+    assert len({needs[here], needs[bucket], others[from_another].needs}) == 3

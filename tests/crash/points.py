@@ -65,6 +65,9 @@ OF_A_MOVE = (Failpoint.MOVE_BEGUN,)
 OF_A_FIRE = (Failpoint.FLOWS_FIRED, Failpoint.PENDING_LAUNCHED)
 """Of a flow with a schedule, between its request and the first ticket."""
 
+OF_AN_OWN_RUN = (Failpoint.OWN_TICKETS_LISTED, Failpoint.TICKET_ADOPTED, Failpoint.ADOPTION_MARKED)
+"""Of a run that an executor begins by itself, and that a service makes an execution of."""
+
 OF_A_RESCALE = (Failpoint.VNODES_MOVED,)
 
 OF_A_LOAD = (

@@ -16,8 +16,9 @@ from gobblin_assets import failpoints
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus
-from tests.crash.points import OF_A_FIRE, OF_A_FLOW
+from tests.crash.points import OF_A_FIRE, OF_A_FLOW, OF_AN_OWN_RUN
 from tests.support.flow_world import KEY, ROWS, FlowWorld, delete_while_it_runs, fire_to_the_end, run_to_the_end
+from tests.support.own_runs import list_adopted, run_assets_to_the_end
 from tests.support.shares import Share
 
 pytestmark = pytest.mark.service_schema
@@ -150,6 +151,44 @@ def test_a_death_at_each_place_of_a_deletion_leaves_nothing_that_runs(engine: En
         assert status.status is ExecutionStatus.CANCELLED
         assert {job.status for job in status.jobs} == {ExecutionStatus.CANCELLED}
         assert FlowWorld(engine).store.find(FlowKey(KEY.group, name)) is None
+
+
+def test_a_death_at_each_place_of_a_run_that_dagster_begins_leaves_one_execution(engine: Engine, share: Share) -> None:
+    """Also before the commits of the run's ticket, of its execution and of the note of it."""
+    heard: list[str] = []
+    with commits_heard(engine, heard.append):
+        run_assets_to_the_end(FlowWorld(engine), "counted")
+    begun = heard.index(Failpoint.TICKET_CLAIMED, heard.index(Failpoint.TICKET_CLAIMED) + 1) - 1
+    assert set(heard[begun:]) >= {*OF_AN_OWN_RUN, Failpoint.TICKET_REPORTED, Failpoint.TICKET_ENDED}
+    places = range(begun + 1, len(heard) + 1)
+    for place in (places[number] for number in share.numbers(len(places), "deaths of an own run")):
+        name = f"dies_own_at_{place}"
+        check_own_once(engine, name, die_at(engine, place, name, run_assets_to_the_end))
+
+
+def test_each_lost_acknowledgement_of_a_run_that_dagster_begins_is_asked_for_again(engine: Engine) -> None:
+    for point in (*OF_AN_OWN_RUN[1:], Failpoint.TICKET_CLAIMED):
+        lost: list[Failpoint] = []
+
+        def lose(reached: Failpoint, at: Failpoint = point, lost: list[Failpoint] = lost) -> None:
+            # The first claim is that of the run which the service began.
+            if reached is at and len(lost) < 2:
+                lost.append(reached)
+                raise AcknowledgementLost
+
+        name = f"loses_own_{point}"
+        with failpoints.install(lose):
+            status = run_assets_to_the_end(FlowWorld(engine), name)
+        assert lost == [point] * 2
+        check_own_once(engine, name, status)
+
+
+def check_own_once(engine: Engine, name: str, status: FlowStatus) -> None:
+    (adopted,) = list_adopted(FlowWorld(engine), FlowKey(KEY.group, name))
+    assert adopted.execution_id == status.execution_id
+    assert (adopted.status, len(adopted.jobs)) == (ExecutionStatus.COMPLETE, 1)
+    (job,) = adopted.jobs
+    assert (job.status, job.processed_count, job.high_watermark) == (ExecutionStatus.COMPLETE, ROWS, str(ROWS))
 
 
 def test_many_deaths_one_after_the_other(engine: Engine, share: Share) -> None:

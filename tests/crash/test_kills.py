@@ -25,6 +25,7 @@ from tests.crash.points import (
     OF_A_SLOT,
     OF_A_TICKET,
     OF_A_WIRE,
+    OF_AN_OWN_RUN,
     OF_CLEANUP,
     OF_EXECUTION,
 )
@@ -64,6 +65,7 @@ def test_every_failpoint_is_killed_somewhere() -> None:
         *(*OF_A_RESCALE, *OF_A_SLOT, *OF_A_LOAD, *OF_A_REPORT, *OF_A_TICKET, *OF_A_FLOW, *OF_A_MOVE),
         *OF_A_FIRE,
         *OF_A_WIRE,
+        *OF_AN_OWN_RUN,
         *(Failpoint.TOPOLOGY_STORED, Failpoint.PACK_STORED),
         *(Failpoint.EVENTS_SENT, Failpoint.CLAIM_INTENDED, Failpoint.OPEN_SEQUENCE_ENDED),
     }

@@ -1,23 +1,18 @@
 """What an executor begins by itself becomes an execution of its flow, over Postgres. The executors only report."""
 
-import uuid
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import ConflictError, ErrorFamily
-from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketSelection, TicketVerb
-from gobblin_assets.service.adoption import RunAdoption
-from gobblin_assets.service.postgres.adoptions import PostgresAdoptionStore
+from gobblin_assets.model.job_ticket import JobTicket, SentTicket
 from gobblin_assets.service.statuses import ExecutionStatus, FlowStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim, TicketReportKind
 from tests.support.flow_world import EXECUTOR, KEY, FlowWorld, make_config
+from tests.support.own_runs import DAGSTER, begin_own, make_adoption
 
 pytestmark = pytest.mark.service_schema
-
-DAGSTER = "dagster"
-"""As the code location ``flows`` writes it into its tickets."""
 
 
 @pytest.fixture
@@ -25,15 +20,8 @@ def world(engine: Engine) -> FlowWorld:
     return FlowWorld(engine)
 
 
-def make_adoption(world: FlowWorld) -> RunAdoption:
-    return RunAdoption(PostgresAdoptionStore(world.engine), world.logs, lambda: world.compiler.topology)
-
-
 def begin(world: FlowWorld, ticket: JobTicket, asked_by: str = DAGSTER) -> tuple[Claim, SentTicket]:
-    """As a run of the flow's assets does."""
-    selection = TicketSelection(datasets=("orders",), partitions=("2026-11-01",))
-    sent = SentTicket(TicketId(uuid.uuid4()), TicketVerb.ADD, EXECUTOR, ticket, selection, asked_by=asked_by)
-    claim = world.executor.tickets.send_claimed(sent, f"host dagster:{sent.ticket_id}", ttl_s=60)
+    claim, sent = begin_own(world, ticket, asked_by)
     assert claim is not None
     return claim, sent
 

@@ -1,7 +1,7 @@
 """Flows of a real service that `gobblin-assets dagster --executor` runs. Dagster starts once for all tests."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 import pytest
@@ -24,6 +24,7 @@ from tests.support.orders_to_die import WAIT, give_order
 pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=6)]
 
 Status = dg.DagsterRunStatus
+RUNNER = "gobblin_assets.dagster.runner_location"
 
 
 @pytest.fixture(scope="module")
@@ -137,33 +138,106 @@ def test_small_tickets_share_a_run_and_fail_alone(world: DagsterExecutor) -> Non
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "point", [Failpoint.SEAL_COMMITTED, pytest.param(Failpoint.TICKET_CLAIMED, marks=pytest.mark.thorough)]
+)
 def test_an_asset_of_flows_is_materialized_by_a_ticket_of_its_own_which_goes_on_after_a_kill(
-    world: DagsterExecutor,
+    world: DagsterExecutor, point: Failpoint
 ) -> None:
-    """As by the page's button. The run dies behind its seal; another one of the executor publishes, and reports."""
-    table = world.make_table("shown")
-    world.await_end(world.send("shown", table))
-    reload = 'mutation { reloadRepositoryLocation(repositoryLocationName: "flows") { __typename } }'
-    assert world.dagster.ask(reload)["reloadRepositoryLocation"]["__typename"] == "WorkspaceLocationEntry"
-    give_order(world.folder, Failpoint.SEAL_COMMITTED, "SIGKILL")
-    run_id = world.dagster.launch_assets("flows", ["shown", table])
+    """As by the page's button. The run dies; another one of the executor publishes, and reports.
+
+    It is one execution of its flow, whether the service heard of it before it died or not.
+    """
+    flow = f"shown_{point}"
+    table = world.make_table(flow)
+    world.create_flow(flow, table)
+    (job,) = world.await_flow(flow, "COMPLETE", "FAILED")["jobs"]
+    name = job["job_name"]
+    world.dagster.reload("flows")
+    world.dagster.wait(lambda: world.dagster.has_asset(name, table), "the asset is shown")
+    give_order(world.folder, point, "SIGKILL")
+    run_id = world.dagster.launch_assets("flows", [name, table])
     world.dagster.wait_for_status(run_id, Status.FAILURE)
     claimed = text("SELECT ticket_id FROM gobblin.ticket_claim WHERE owner LIKE :owner")
     with world.engine.connect() as connection:
         own = TicketId(connection.execute(claimed, {"owner": f"%{run_id}"}).scalar_one())
     assert world.await_end(own).details["state"] == "COMPLETE"
     begun = [each.sent for each in PostgresOverview(world.engine).list_own_tickets(0, limit=99)]
-    assert [(each.ticket_id, each.asked_by) for each in begun if each is not None] == [(own, "dagster")]
-    first, *others = world.find_runs(own)
-    assert (first, len(others)) == (run_id, 1)
-    assert world.count_sequences("shown") == 2
-    published = world.stores.published.find(JobName("shown"), DatasetUrn(table), role=Role.DATA)
+    assert [each.asked_by for each in begun if each is not None and each.ticket_id == own] == ["dagster"]
+    runs = world.find_runs(own)
+    assert runs[0] == run_id or point is Failpoint.TICKET_CLAIMED, "it told of its run"
+    assert len({run_id, *runs}) == 2
+    assert world.count_sequences(name) == 2
+    published = world.stores.published.find(JobName(name), DatasetUrn(table), role=Role.DATA)
     assert published is not None
     assert sum(segment.row_count for segment in published.segments) == ROWS
-    key = dg.AssetKey(["shown", table])
+    key = dg.AssetKey([name, table])
     world.dagster.wait(
         lambda: len(world.dagster.instance.fetch_materializations(key, limit=9).records) == 2, "Dagster knows of both"
     )
+    states = ["COMPLETE", "COMPLETE"]
+    world.dagster.wait(lambda: [each["status"] for each in world.list_executions(flow)] == states, "both are COMPLETE")
+    executions = world.list_executions(flow)
+    assert [each["asked_by"] == "dagster" for each in executions] == [True, False]
+    (adopted,) = executions[0]["jobs"]
+    assert (adopted["ticket_id"], adopted["processed_count"]) == (str(own), ROWS)
+
+
+def begin_pack(world: DagsterExecutor, name: str) -> list[TicketId]:
+    """Three tickets in one run, whose first one is begun and waits."""
+    tables = [world.make_table(f"{name}{number}") for number in range(3)]
+    world.await_tick()
+    give_order(world.folder, Failpoint.TICKET_REPORTED, WAIT)
+    tickets = [world.send(f"{name}{number}", table) for number, table in enumerate(tables)]
+    world.dagster.wait((world.folder / "obeyed").exists, "the first ticket is begun")
+    return tickets
+
+
+def require_pack_once(world: DagsterExecutor, name: str, tickets: Sequence[TicketId]) -> None:
+    """All of it ran in its one run, once, and is told of."""
+    assert [world.await_end(each).details["state"] for each in tickets] == ["COMPLETE"] * len(tickets)
+    (run_id,) = {run_id for each in tickets for run_id in world.find_runs(each)}
+    world.dagster.wait_for_status(run_id, Status.SUCCESS)
+    for number, ticket_id in enumerate(tickets):
+        assert {each.attempt for each in world.list_reports(ticket_id)} == {1}
+        assert world.count_rows(f"public.{name}{number}") == ROWS
+        assert world.count_sequences(f"{name}{number}") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("grpc",), pytest.param(("code-server",), marks=pytest.mark.thorough)], ids=lambda words: words[0]
+)
+def test_a_pack_goes_on_when_its_code_server_dies_and_the_next_ticket_finds_another(
+    world: DagsterExecutor, words: tuple[str, ...]
+) -> None:
+    """Either the process with the code is killed, or the one that passes questions on to it as well."""
+    name = f"orphan_{words[0].replace('-', '_')}"
+    tickets = begin_pack(world, name)
+    killed = [each for word in {"grpc", *words} for each in world.dagster.find_processes(word, RUNNER)]
+    assert len(killed) == (2 if "code-server" in words else 1)
+    for process in killed:
+        process.kill()
+    following = world.send(f"{name}_next", world.make_table(f"{name}_next"))
+    (world.folder / "obeyed").unlink()
+    require_pack_once(world, name, tickets)
+    assert world.await_end(following).details["state"] == "COMPLETE", "no sensor looks any more"
+    assert world.count_rows(f"public.{name}_next") == ROWS
+
+
+@pytest.mark.thorough
+def test_a_pack_goes_on_when_the_daemon_dies(world: DagsterExecutor) -> None:
+    """All of Dagster's servers end with its daemon, and whoever supervises them starts them again."""
+    tickets = begin_pack(world, "undaemonic")
+    (daemon,) = world.dagster.find_processes("dagster._daemon")
+    daemon.kill()
+    following = world.send("undaemonic_next", world.make_table("undaemonic_next"))
+    (world.folder / "obeyed").unlink()
+    assert world.await_end(tickets[-1]).details["state"] == "COMPLETE", "they need no daemon"
+    world.dagster.await_death()
+    world.dagster.start()
+    require_pack_once(world, "undaemonic", tickets)
+    assert world.await_end(following).details["state"] == "COMPLETE"
+    assert world.count_rows("public.undaemonic_next") == ROWS
 
 
 @pytest.mark.thorough

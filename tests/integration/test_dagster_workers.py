@@ -28,7 +28,7 @@ from tests.support.dagster_workers import MONITOR, WorkersInDagster, send_cancel
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.turns(of=3)]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.turns(of=3)]
 
 DRAINING_S = 5.0
 """Behind its begin, a run of one second drains."""
@@ -341,3 +341,49 @@ def test_a_real_dagster_keeps_a_worker_alive(
         assert world.await_end(cancelling).details["state"] == "COMPLETE"
         ends = [each.details["state"] for each in world.list_reports(added) if each.kind is TicketReportKind.ENDED]
         assert ends == ["DIED", "DRAINED", "COMPLETE"]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("dies", ["the code server", "the daemon"])
+def test_a_worker_goes_on_when_its_dagster_dies_and_is_looked_after_again(
+    tables: ChangedTables, server: EmbeddedServer, database_pool: DatabasePool, dies: str
+) -> None:
+    with run_dagster_executor(server, database_pool, tables.variables) as world:
+        tables.engine = world.engine
+        added = send_worker(world.stores, tables.described)
+        tables.await_published()
+        (first,) = world.find_runs(added)
+        if dies == "the daemon":
+            (daemon,) = world.dagster.find_processes("dagster._daemon")
+            daemon.kill()
+            world.dagster.await_death()
+        else:
+            for process in world.dagster.find_processes("grpc", "gobblin_assets.dagster.runner_location"):
+                process.kill()
+        tables.do("UPDATE orders SET customer = 'new' WHERE id < 10")
+        tables.await_published()
+        assert world.find_runs(added) == [first]
+        if dies == "the daemon":
+            world.dagster.start()
+        world.await_tick()
+        tables.do("DELETE FROM orders WHERE id > 290")
+        tables.await_published()
+        assert world.find_runs(added) == [first], "it works, and no other one is begun"
+        run = world.dagster.instance.get_run_by_id(first)
+        assert run is not None
+        os.kill(read_marks(run.tags[PROCESS_TAG])[0].pid, signal.SIGKILL)
+        tables.do("INSERT INTO orders VALUES (1000, 'late')")
+        world.dagster.wait_for_status(first, dg.DagsterRunStatus.FAILURE)
+        tables.await_published()
+        tables.require_same("orders", "id")
+        assert len(world.find_runs(added)) == 2
+        world.dagster.wait(
+            lambda: world.dagster.instance.fetch_materializations(ORDERS, limit=1).records,
+            "Dagster shows what it published",
+        )
+        cancelling = send_cancel(world.stores, added)
+        assert world.await_end(added).details["state"] == "CANCELLED"
+        assert world.await_end(cancelling).details["state"] == "COMPLETE"
+        ends = [each.details["state"] for each in world.list_reports(added) if each.kind is TicketReportKind.ENDED]
+        assert ends == ["DIED", "CANCELLED"]

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
+from gobblin_assets.dagster.resources.spark import GobblinSparkResource
 from gobblin_assets.dagster.ticket_runs import INTERRUPTED, TERMINATED, TICKETS_OP, build_tickets_job
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketVerb
 from gobblin_assets.run.postgres import open_stores
@@ -73,7 +74,8 @@ def test_what_a_terminated_run_has_not_begun_is_cancelled(
         terminated: Any = TerminatedTickets(stores.tickets, instance, during, is_heard)
         resources = {
             STORES_KEY: replace(stores, tickets=terminated),
-            **{key: dg.ResourceDefinition.none_resource() for key in (FILE_SYSTEMS_KEY, SPARK_KEY)},
+            FILE_SYSTEMS_KEY: dg.ResourceDefinition.none_resource(),
+            SPARK_KEY: GobblinSparkResource(),
         }
         config = {"ops": {TICKETS_OP: {"config": {"tickets": [str(each) for each in tickets]}}}}
         with pytest.raises(INTERRUPTED):

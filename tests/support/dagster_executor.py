@@ -79,8 +79,13 @@ class DagsterExecutor:
 
     def find_execution(self, name: str) -> Mapping[str, Any]:
         """The last execution of a flow."""
-        executions = self.service.ask("GET", f"/api/v1/flows/{GROUP}/{name}/executions?limit=1").json["executions"]
+        executions = self.list_executions(name)
         return executions[0] if executions else {"status": "none", "jobs": []}
+
+    def list_executions(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Of a flow, the last one first."""
+        found = self.service.ask("GET", f"/api/v1/flows/{GROUP}/{name}/executions?limit=9").json["executions"]
+        return list(found)
 
     def await_flow(self, name: str, *states: str) -> Mapping[str, Any]:
         """The last execution, once it is in one of the states."""

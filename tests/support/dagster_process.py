@@ -61,6 +61,18 @@ class DagsterProcess:
         self._process.wait(30)
         self._process = None
 
+    def find_processes(self, *words: str) -> list[psutil.Process]:
+        """Those of its processes whose command has all these words."""
+        assert self._process is not None
+        tree = psutil.Process(self._process.pid).children(recursive=True)
+        return [each for each in tree if set(words) <= set(_read_command(each))]
+
+    def await_death(self) -> None:
+        """Its first process ends by itself."""
+        assert self._process is not None
+        self._process.wait(WAIT_S_MAX)
+        self._process = None
+
     def interrupt(self) -> None:
         """Stop it as Ctrl-C at a terminal does: each of its processes gets the signal."""
         assert self._process is not None
@@ -156,3 +168,10 @@ class DagsterProcess:
             return "version" in self.ask("{ version }")
         except OSError:
             return False
+
+
+def _read_command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []

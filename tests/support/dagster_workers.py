@@ -74,7 +74,7 @@ class WorkersInDagster:
     def start(self, request: dg.RunRequest, failpoint: str = "") -> BaseProcess:
         """The run, in a process of its own."""
         arguments = (str(self.folder), dict(self.environment), request.run_config, dict(request.tags), failpoint)
-        process = FORKS.Process(target=_become, args=arguments)
+        process = FORKS.Process(target=become_run, args=arguments)
         process.start()
         self.processes.append(process)
         return process
@@ -143,10 +143,14 @@ def send_cancel(stores: Stores, other: TicketId) -> TicketId:
 
 
 def work(
-    instance: dg.DagsterInstance, environment: Mapping[str, str], run_config: Any, tags: Mapping[str, str]
+    instance: dg.DagsterInstance,
+    environment: Mapping[str, str],
+    run_config: Any,
+    tags: Mapping[str, str],
+    job_name: str = WORKERS_JOB,
 ) -> dg.DagsterRun:
     """Be the run until it ends."""
-    job = build_runner_definitions(environment).resolve_job_def(WORKERS_JOB)
+    job = build_runner_definitions(environment).resolve_job_def(job_name)
     with mock.patch.object(sink_rules, "EMPTY_CUT_AGE_S", 0.3):
         done = job.execute_in_process(instance=instance, run_config=run_config, tags=dict(tags), raise_on_error=False)
     run = instance.get_run_by_id(done.run_id)
@@ -154,9 +158,15 @@ def work(
     return run
 
 
-def _become(
-    folder: str, environment: Mapping[str, str], run_config: Any, tags: Mapping[str, str], failpoint: str
+def become_run(
+    folder: str,
+    environment: Mapping[str, str],
+    run_config: Any,
+    tags: Mapping[str, str],
+    failpoint: str = "",
+    job_name: str = WORKERS_JOB,
 ) -> None:
+    """Be the run in a process of its own."""
     os.environ.clear()
     os.environ.update(environment)
     if failpoint:
@@ -164,4 +174,4 @@ def _become(
     # No code server is left that would report the end of this process.
     mock.patch.object(multiprocessing, "parent_process", return_value=None).start()
     with dg.DagsterInstance.from_config(folder) as instance:
-        work(instance, environment, run_config, tags)
+        work(instance, environment, run_config, tags, job_name)

@@ -54,6 +54,17 @@ def test_an_executor_is_well_while_one_of_its_processes_works_and_is_heard() -> 
     assert (never.state, never.inbox_max) == (HealthState.UNKNOWN, None)
 
 
+def test_a_process_that_only_answers_questions_hides_no_silence_of_those_that_take_tickets() -> None:
+    """As beside a Dagster whose sensors look no more."""
+    answering = beat("answers", slots=0)
+    silent = judge(answering, beat("dagster", ago_s=45.0, slots=4))
+    assert (silent.state, silent.reason, silent.inbox_max) == (UNHEALTHY, "it was heard last 45 s ago", 0)
+    heard = judge(answering, beat("dagster", slots=4))
+    assert (heard.state, heard.slots) == (HEALTHY, 4)
+    assert judge(answering).state is HEALTHY, "nothing else was heard yet"
+    assert judge(answering, beat("dagster", slots=0, workers_max=2)).state is HEALTHY
+
+
 def test_heartbeats_of_another_log_count_for_nothing() -> None:
     other = LogId(uuid.uuid4())
     refused = judge(beat(log_id=other))

@@ -77,6 +77,10 @@ class GobblinSparkResource(LazyPySparkResource):
         """How many tasks a cluster runs at once for the session; None: Spark runs on this machine, or nobody knows."""
         return self.engine.count_slots()
 
+    def is_lost(self) -> bool:
+        """Whether the session was opened, and its JVM or server has died since."""
+        return self.engine.is_lost()
+
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads the planned WorkUnits and writes them into the job's staging."""
         # This resource is asked for the session, since a subclass may open another one.

@@ -111,6 +111,14 @@ class SparkEngine:
             return None
         return count_conf_slots(self.master, {**read_site_conf(os.environ), **self.conf})
 
+    def is_lost(self) -> bool:
+        """Whether the session was opened, and its JVM or server has died since. No other one follows it."""
+        if self._session is None:
+            return False
+        from gobblin_assets.jobs.ingest.spark_work import is_session_lost  # noqa: PLC0415  Spark takes half a second
+
+        return is_session_lost(self._session)
+
     def open_extractor(self, job: JobSpec, stores: Stores) -> Worker:
         """The worker that reads WorkUnits and writes them into the job's staging."""
         from gobblin_assets.jobs.ingest.spark_work import SparkExtractor  # noqa: PLC0415  Spark takes half a second

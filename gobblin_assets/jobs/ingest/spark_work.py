@@ -10,7 +10,13 @@ from gobblin_assets.settings import read_settings
 from gobblin_assets.spark import connect_server
 from gobblin_assets.spark.cancellation import interrupt_described
 from gobblin_assets.spark.s3 import S3_CAPABILITY
-from gobblin_assets.spark.session import count_session_slots, find_ui, open_session, runs_spark_itself
+from gobblin_assets.spark.session import (
+    count_session_slots,
+    find_ui,
+    is_session_lost,
+    open_session,
+    runs_spark_itself,
+)
 from gobblin_assets.spark.starvation import watch_executors
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "find_ui",
     "find_warm",
     "interrupt_attempt",
+    "is_session_lost",
     "open_session",
     "runs_spark_itself",
     "watch_executors",

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Engine, text
 
 from gobblin_assets.db.statement_texts import to_jsonb
 from gobblin_assets.db.transactions import transact
+from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.model.job_ticket import LogId, job_ticket_to_json, selection_to_json
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.overview import OwnTicket
@@ -87,10 +88,11 @@ class PostgresAdoptionStore:
                 connection.execute(_INSERT_JOB, {**job, "execution_id": execution_id})
             return execution_id is not None
 
-        return self._do("adopt a ticket", body)
+        return self._do("adopt a ticket", body, Failpoint.TICKET_ADOPTED)
 
     def mark_adopted(self, log_id: LogId, number: int) -> None:
-        self._do("mark adopted tickets", lambda c: c.execute(_MARK, {"log_id": log_id, "number": number}).rowcount)
+        arguments = {"log_id": log_id, "number": number}
+        self._do("mark adopted tickets", lambda c: c.execute(_MARK, arguments).rowcount, Failpoint.ADOPTION_MARKED)
 
-    def _do(self, name: str, body: Callable[[Connection], T]) -> T:
-        return transact(self._engine, name, body)
+    def _do(self, name: str, body: Callable[[Connection], T], committed: Failpoint | None = None) -> T:
+        return transact(self._engine, name, body, committed=committed)

@@ -5,18 +5,21 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from gobblin_assets.model.job_ticket import TicketId, TicketShape
+from gobblin_assets.model.job_ticket import TicketId, TicketShape, is_job_uri
 from gobblin_assets.state.tickets import LONG_RUN_S, LONG_RUNS, Claim, HeldClaim, WaitingTicket
+
+UNREADABLE_JOB_URI: Final = "gobblin-job:/unreadable/unreadable/unreadable"
+"""Instead of the URI of a ticket that has none."""
 
 # Of ``t``, a ticket. Earlier releases took NUL in the options of jobs, and then no operator looks into the body.
 BODY: Final = r"CAST(replace(CAST(t.body AS text), '\u0000', '\ufffd') AS json)"
 
 _JOB: Final = "b.body #> '{ticket,job}'"
 
-# A copy names its source by a place: it needs no connector.
+# A copy names its source by a place: it needs no connector. What Spark needs of a destination is said by its scheme.
 _WAITING = text(f"""
     SELECT t.ticket_id, t.shape, b.body #>> '{{ticket,uri}}' AS uri,
-           concat_ws(' ', {_JOB} ->> 'kind', split_part({_JOB} ->> 'destination', ':', 1),
+           concat_ws(' ', {_JOB} ->> 'kind', substring({_JOB} ->> 'destination' FROM '^([A-Za-z][A-Za-z0-9+.-]*):'),
                      CASE json_typeof({_JOB} -> 'source') WHEN 'object' THEN md5({_JOB} ->> 'source') END) AS needs,
            EXISTS (SELECT FROM (SELECT r.started_at, r.ended_at FROM gobblin.run r
                                  WHERE r.job = t.job ORDER BY r.started_at DESC LIMIT {LONG_RUNS}) last
@@ -45,8 +48,14 @@ _CANCELS = text("""
 def describe_waiting(connection: Connection, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
     rows = connection.execute(_WAITING, {"ticket_ids": list(ticket_ids)}).all()
     return {
-        TicketId(row.ticket_id): WaitingTicket(row.uri, TicketShape(row.shape), row.needs, row.is_long) for row in rows
+        TicketId(row.ticket_id): WaitingTicket(_read_uri(row.uri), TicketShape(row.shape), row.needs, row.is_long)
+        for row in rows
     }
+
+
+def _read_uri(found: str | None) -> str:
+    """Of a ticket that a later release wrote, or somebody changed: it is refused by who claims it, as any ticket is."""
+    return found if found is not None and is_job_uri(found) else UNREADABLE_JOB_URI
 
 
 def list_held(connection: Connection, executor: str) -> Sequence[HeldClaim]:
