@@ -2,7 +2,8 @@
 
 A move is decided in the service's database, then asked of the executor's log, which ends a ticket only while nobody
 works on it. A claim that has expired counts as nobody's: who made it is refused from then on. When the end is read, the
-job gets its next ticket. While a claim lives, its owner is at work, whatever its heartbeats say.
+job gets its next ticket. While a claim lives, its owner is at work, whatever its heartbeats say. Of workers, the leases
+of lanes say so, and the claim of one whose executor is lost is taken away.
 """
 
 import logging
@@ -63,8 +64,11 @@ class SentJobWatch:
             return False
         if sent.log in self._away.names:
             return False
+        # One that drains ends its workers behind a cut.
+        is_lost = self._placement.find_health(sent.executor).state is HealthState.UNHEALTHY
         try:
-            return self._logs.get_store(sent.log).end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}")
+            store = self._logs.get_store(sent.log)
+            return store.end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}", is_lost=is_lost)
         except GobblinError as error:
             # Its other jobs don't wait for it as well.
             self._away.add(sent.log)
