@@ -126,7 +126,7 @@ def open_service(
             Orchestrator(executions, logs, placement),
             Monitor(executions, logs),
             Scheduler(schedules),
-            Launcher(schedules, store, flows.compiling, flows.writes),
+            Launcher(schedules, store, flows.compiling, flows.writes, placement.find_given_max),
             [
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),

@@ -34,6 +34,10 @@ class JobPlacement:
             return ExecutorHealth(executor, HealthState.UNHEALTHY, reason=LEFT)
         return self.hear(executor)
 
+    def find_given_max(self, executor: str) -> int:
+        """So many jobs that it has not begun the executor is given now."""
+        return self.find_health(executor).given_max
+
     def list_well(self) -> list[str]:
         """The names of executors that take tickets. All others are lost."""
         return [name for name in self.topology().executors if self.find_health(name).state not in LOST]

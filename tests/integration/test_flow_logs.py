@@ -318,28 +318,28 @@ def test_executions_for_a_log_that_is_away_hold_up_no_launch_of_others(
     compiler = CompilerByName(make_both())
     logs = EdgeLogs(world.engine)
     flows = FlowManager(world.catalog, world.store, compiler, lambda: compiler.topology, logs)
-    launching = Launcher(world.schedules, world.store, flows.compiling, flows.writes)
+    launching = Launcher(world.schedules, world.store, flows.compiling, flows.writes, lambda _name: 50)
     fire(world, "edge1", "edge2", "edge3", "own1")
     logs.is_away = True
     assert launching.look() == 1
     assert logs.asked.count("edge") == 1, "each of them waits for the log"
     fire(world, "own2")
     world.schedules.wake_pending()
-    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    [first] = world.schedules.take_pending(limit=1, full=(), hold_s=9.0)
     assert first.flow.spec.key.name == "own2", "one that failed is tried before one that was not"
 
 
 def test_of_executions_that_wait_for_an_executor_the_oldest_stays_the_first(world: FlowWorld) -> None:
     fire(world, "one", "two")
-    held = world.schedules.take_pending(limit=2, ahead_max=9, hold_s=9.0)
+    held = world.schedules.take_pending(limit=2, full=(), hold_s=9.0)
     for pending in reversed(held):
         world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
-    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    [first] = world.schedules.take_pending(limit=1, full=(), hold_s=9.0)
     assert first.flow.spec.key.name == "one"
 
 
 def test_a_change_of_the_topology_lets_what_waits_for_an_executor_be_tried_again(world: FlowWorld) -> None:
-    take = partial(world.schedules.take_pending, limit=9, ahead_max=1, hold_s=9.0)
+    take = partial(world.schedules.take_pending, limit=9, full=[EXECUTOR], hold_s=9.0)
     world.flows.create(world.person, make_config(name="busy"))
     fire(world, "one")
     [pending] = take()
