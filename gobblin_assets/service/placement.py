@@ -62,6 +62,14 @@ class JobPlacement:
         )
 
 
+def describe_wire(executor: str, other: str) -> str:
+    """What a job waits for whose ticket only the executor's end of a wire can withdraw, as a sentence."""
+    return (
+        f"it goes to {other} once its ticket is withdrawn, and the executor {executor} is not heard: if it is gone,"
+        f" start `executor wire --name {executor}` on its log"
+    )
+
+
 def describe_lost(health: ExecutorHealth) -> str:
     """Why a job waits, as a sentence."""
     what = "is not heard" if health.state is HealthState.UNHEALTHY else "drains"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -37,6 +38,7 @@ from tests.support.flow_world import (
     OTHER_EXECUTOR,
     FlowWorld,
     LineCompiler,
+    PlayedExecutor,
     list_verbs,
     make_config,
     make_topology,
@@ -75,6 +77,34 @@ class EdgeLogs:
 
     def get_log_id(self, log: str) -> LogId:
         return self.get_store(log).find_log_id()
+
+
+class WireNobodyReads:
+    """Ways that all lead to the service's own log. That of messages withdraws nothing before it ``is_read``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.is_read = False
+        self._store = LogWire(engine)
+
+    def get_store(self, way: str) -> Any:
+        return self._store if way == "" or self.is_read else UnreadWire(self._store)
+
+    def get_log_id(self, way: str) -> LogId:
+        found: LogId = self.get_store(way).find_log_id()
+        return found
+
+
+@dataclass
+class UnreadWire:
+    """A way whose tickets arrive, and whose wishes nobody hears any more."""
+
+    store: LogWire
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def end_unclaimed(self, _ticket_id: object, _message: str, **_more: object) -> bool:
+        return False
 
 
 @dataclass
@@ -434,6 +464,34 @@ def test_jobs_that_can_t_be_withdrawn_over_a_way_that_is_away_do_not_each_wait_f
         return sum(withdrawn) == 3
 
     await_so(is_withdrawn)
+
+
+def test_a_job_whose_ticket_only_a_wire_can_withdraw_says_which_one_it_waits_for(world: FlowWorld) -> None:
+    """A way whose executor is gone answers nothing, or takes the wish and is not read by anybody."""
+    made = make_topology("shop", "lake", executors=(EXECUTOR, OTHER_EXECUTOR))
+    wired = replace(made.executors[EXECUTOR].executor, communication="kafka", location="main")
+    specs = {**made.executors, EXECUTOR: replace(made.executors[EXECUTOR], executor=wired)}
+    world.compiler.on_topology(replace(made, executors=specs))
+    logs: Any = WireNobodyReads(world.engine)
+    world.logs = logs
+    flows = FlowManager(world.catalog, world.store, world.compiler, lambda: world.compiler.topology, logs)
+    world.healths = ExecutorHealths(lambda: world.compiler.topology, logs)
+    placement = JobPlacement(lambda: world.compiler.topology, world.healths.get)
+    watch, sender = SentJobWatch(world.executions, logs, placement), Orchestrator(world.executions, logs, placement)
+    world.beat()
+    world.beat(OTHER_EXECUTOR)
+    flows.create(world.person, make_config())
+    assert sender.look() == 1
+    world.beat(phase=ExecutorPhase.ENDED)
+    for is_read in (False, True):
+        logs.is_read = is_read
+        assert watch.look() == is_read
+        (job,) = world.flows.get_status(KEY).jobs
+        assert f"start `executor wire --name {EXECUTOR}` on its log" in job.message
+    Monitor(world.executions, logs).look()
+    assert sender.look() == 1
+    assert PlayedExecutor(world.engine, OTHER_EXECUTOR).claim() is not None
+    assert world.flows.get_status(KEY).jobs[0].job_group == OTHER_EXECUTOR
 
 
 def test_a_node_that_has_just_begun_sends_nothing_before_it_has_asked_for_heartbeats(world: FlowWorld) -> None:
