@@ -10,20 +10,23 @@ from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.service import flow_jobs, job_progress, slots
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import JobNeeds, SendTurn, UnsentTicket
+from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_jobs import FlowJobNames
 from gobblin_assets.service.job_progress import ExecutionOutcome, decide_execution
 from gobblin_assets.service.job_retries import NextTicket, decide_next
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.slots import FlowSlotState
+from gobblin_assets.service.spec_executors.simple_kafka import SimpleKafkaSpecExecutor
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.state.tickets import AttemptEnd, TicketReportKind
 from tests.simulation import service_stores, service_tables
 from tests.simulation.mutant import Change, Mutant, patched
 from tests.simulation.service_flows import FakeFlowStore
 from tests.simulation.service_log import FakeLog
 from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
+from tests.simulation.service_wire import FIRST, FakeWireBook
 
 _BEGIN_SEND: Final = FakeExecutionStore.begin_send
 _FIRE: Final = FakeScheduleStore._fire
@@ -81,7 +84,7 @@ def _same_id(request_id: uuid.UUID, job_name: str, _attempt: int) -> TicketId:
     return TicketId(uuid.uuid5(request_id, job_name))
 
 
-def _ends_idle_or_not(self: FakeLog, row: Any, message: str) -> bool:
+def _ends_idle_or_not(self: FakeLog, row: Any, message: str, **_more: object) -> bool:
     self._end(row, len(row.claims), AttemptEnd.CANCELLED, {"message": message})
     return True
 
@@ -130,6 +133,36 @@ def _settles_the_first(self: ServiceTables, execution: Any) -> None:
         _SETTLE(self, execution)
 
 
+def _takes_behind_gaps(self: FakeWireBook, report: Any, _behind: Any) -> None:
+    _TAKE_REPORT(self, report, FIRST)
+
+
+_TAKE_REPORT: Final = FakeWireBook.take_report
+
+
+def _places_of_new_topics(self: FakeWireBook, topic_id: str) -> int:
+    return self._places.setdefault(topic_id, 0)
+
+
+def _ends_the_ticket_alone(self: FakeLog, row: Any, message: str, *, ends_live: bool = False) -> bool:
+    if not (ends_live and self.is_live(row)):
+        return _END_IDLE(self, row, message)
+    self._append(row, len(row.claims), TicketReportKind.ENDED, {"state": AttemptEnd.CANCELLED.value})
+    row.ended_as = AttemptEnd.CANCELLED
+    return True
+
+
+_END_IDLE: Final = FakeLog._end_idle
+
+
+def _replans_names_alone(self: FakeFlowStore, flow_id: uuid.UUID, *, generation: int) -> None:
+    with patched(ServiceTables, "request_deletions", lambda *_: None)():
+        _REPLAN(self, flow_id, generation=generation)
+
+
+_REPLAN: Final = FakeFlowStore.replan
+
+
 IN_SERVICE_HISTORIES: Final = (
     Mutant("a ticket is marked before it is sent", patched(FakeExecutionStore, "begin_send", _marks_before_it_sends)),
     Mutant("an inbox has no bound", patched(FakeExecutionStore, "begin_send", _counts_no_inbox)),
@@ -149,6 +182,12 @@ IN_SERVICE_HISTORIES: Final = (
         ),
     ),
     Mutant("a claim that lives is withdrawn", patched(FakeLog, "_end_idle", _ends_idle_or_not)),
+    Mutant("a lost executor's worker keeps its attempt", patched(FakeLog, "_end_idle", _ends_the_ticket_alone)),
+    Mutant("a replan leaves what sources keep", patched(FakeFlowStore, "replan", _replans_names_alone)),
+    Mutant("flows are fired within windows", patched(FlowConfig, "find_window_end", lambda *_: None)),
+    Mutant("a report counts behind a gap", patched(FakeWireBook, "take_report", _takes_behind_gaps)),
+    Mutant("a new topic is only read anew", patched(FakeWireBook, "load_place", _places_of_new_topics)),
+    Mutant("a ticket over a wire is sent once", patched(SimpleKafkaSpecExecutor, "_resend", lambda _self: None)),
     Mutant("a claim that lives is given to others", patched(FakeLog, "is_live", _claims_what_lives)),
     Mutant(
         "an attempt that died ends its job",
