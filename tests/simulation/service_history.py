@@ -2,11 +2,9 @@
 
 import datetime as dt
 import random
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from unittest import mock
 
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.service.specs import FlowKey
@@ -243,12 +241,6 @@ class ServiceHistory:
     seed: int
 
     def run(self) -> ServiceWorld:
-        """The ids of flows are drawn too: a spread follows from them."""
-        ids = random.Random(self.seed + 4)
-        with mock.patch.object(uuid, "uuid4", side_effect=lambda: uuid.UUID(int=ids.getrandbits(128), version=4)):
-            return self._live()
-
-    def _live(self) -> ServiceWorld:
         chance = random.Random(self.seed)
         world = ServiceWorld(self.seed, chance.choice((1, 2, 3)), slots=chance.choice((1, 2)))
         world.mishaps.passing = chance.choice((0.0, 0.1))
@@ -284,7 +276,6 @@ class ServiceHistory:
             "schedule": chance.choice((CRON, CRON, "0 * * * *", "")),
             "overlap": chance.choice(("skip", "queue", "allow")),
             "catch_up": chance.choice(("latest", "all", "none")),
-            "spread": chance.choice(("", "", "5m")),
             "windows": chance.choice(([], [], [WINDOW])),
             "catch_up_max": chance.choice((2, 100)),
             "retries": chance.choice((0, 2)),
