@@ -26,7 +26,6 @@ from tests.simulation.service_flows import FakeFlowStore
 from tests.simulation.service_log import FakeLog
 from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
-from tests.simulation.service_wire import FIRST, FakeWireBook
 
 _BEGIN_SEND: Final = FakeExecutionStore.begin_send
 _FIRE: Final = FakeScheduleStore._fire
@@ -133,17 +132,6 @@ def _settles_the_first(self: ServiceTables, execution: Any) -> None:
         _SETTLE(self, execution)
 
 
-def _takes_behind_gaps(self: FakeWireBook, report: Any, _behind: Any) -> None:
-    _TAKE_REPORT(self, report, FIRST)
-
-
-_TAKE_REPORT: Final = FakeWireBook.take_report
-
-
-def _places_of_new_topics(self: FakeWireBook, topic_id: str) -> int:
-    return self._places.setdefault(topic_id, 0)
-
-
 def _ends_the_ticket_alone(self: FakeLog, row: Any, message: str, *, ends_live: bool = False) -> bool:
     if not (ends_live and self.is_live(row)):
         return _END_IDLE(self, row, message)
@@ -162,6 +150,11 @@ def _replans_names_alone(self: FakeFlowStore, flow_id: uuid.UUID, *, generation:
 
 _REPLAN: Final = FakeFlowStore.replan
 
+
+SENT_ONCE: Final = Mutant(
+    "a ticket over a wire is sent once", patched(SimpleKafkaSpecExecutor, "_resend", lambda _self: None)
+)
+"""Noticed where a topic is made anew."""
 
 IN_SERVICE_HISTORIES: Final = (
     Mutant("a ticket is marked before it is sent", patched(FakeExecutionStore, "begin_send", _marks_before_it_sends)),
@@ -185,9 +178,6 @@ IN_SERVICE_HISTORIES: Final = (
     Mutant("a lost executor's worker keeps its attempt", patched(FakeLog, "_end_idle", _ends_the_ticket_alone)),
     Mutant("a replan leaves what sources keep", patched(FakeFlowStore, "replan", _replans_names_alone)),
     Mutant("flows are fired within windows", patched(FlowConfig, "find_window_end", lambda *_: None)),
-    Mutant("a report counts behind a gap", patched(FakeWireBook, "take_report", _takes_behind_gaps)),
-    Mutant("a new topic is only read anew", patched(FakeWireBook, "load_place", _places_of_new_topics)),
-    Mutant("a ticket over a wire is sent once", patched(SimpleKafkaSpecExecutor, "_resend", lambda _self: None)),
     Mutant("a claim that lives is given to others", patched(FakeLog, "is_live", _claims_what_lives)),
     Mutant(
         "an attempt that died ends its job",
