@@ -32,13 +32,14 @@ IDLE_IN_TRANSACTION_S_MAX: Final = 5
 TRANSACTION_S_MAX: Final = 120
 
 # A peer that vanished is noticed within a minute, whether idle (keepalives) or with data on its way.
+SILENT_S_MAX: Final = 60
+
 _CONNECT_ARGUMENTS: Final[dict[str, Any]] = {
     "connect_timeout": CONNECT_WAIT_S_MAX,
     "keepalives": 1,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,
     "application_name": APPLICATION_NAME,
 }
 
@@ -50,8 +51,11 @@ _MISTAKES: Final = ("authentication failed", "does not exist", "no pg_hba.conf e
 _URL_HINT: Final = f"Set {DATABASE_URL_VARIABLE} to postgresql://user:password@host:5432/database."
 
 
-def connect(settings: Settings, say: Callable[[str], None]) -> Engine:
+def connect(settings: Settings, say: Callable[[str], None], *, silent_s_max: int = SILENT_S_MAX) -> Engine:
     """An engine whose schema this code can work with. Its repr shows no password.
+
+    ``silent_s_max``: a server that confirms nothing of what is sent for so long is away, unless the URL says
+    otherwise.
 
     The embedded server is started, and its schema upgraded, if necessary. The schema of an external server is only
     checked.
@@ -69,7 +73,7 @@ def connect(settings: Settings, say: Callable[[str], None]) -> Engine:
             engine.dispose()
             raise
         return engine
-    engine = open_external(settings.database_url)
+    engine = open_external(settings.database_url, silent_s_max=silent_s_max)
     try:
         status = _first_look(engine)
         if status.relation is not schema.SchemaRelation.CURRENT:
@@ -111,9 +115,9 @@ def open_embedded(settings: Settings, say: Callable[[str], None]) -> Engine:
     return engine
 
 
-def open_external(database_url: str) -> Engine:
+def open_external(database_url: str, *, silent_s_max: int = SILENT_S_MAX) -> Engine:
     """An engine for a URL; connects to nothing."""
-    return _make_engine(*parse_database_url(database_url))
+    return _make_engine(*parse_database_url(database_url), silent_s_max=silent_s_max)
 
 
 def parse_database_url(database_url: str) -> tuple[URL, dict[str, str]]:
@@ -152,8 +156,10 @@ def scrub(message: str, secrets: Collection[str]) -> str:
     return message
 
 
-def _make_engine(url: URL, secrets: dict[str, str]) -> Engine:
-    ours = {name: value for name, value in _CONNECT_ARGUMENTS.items() if name not in url.query}
+def _make_engine(url: URL, secrets: dict[str, str], *, silent_s_max: int = SILENT_S_MAX) -> Engine:
+    arguments = {**_CONNECT_ARGUMENTS, "tcp_user_timeout": 1_000 * silent_s_max}
+    arguments["keepalives_idle"] = min(arguments["keepalives_idle"], silent_s_max)
+    ours = {name: value for name, value in arguments.items() if name not in url.query}
     asked = {*url.translate_connect_args(database="dbname", username="user"), *url.query, *ours, *secrets}
     given = ours | neutral_parameters(asked)
     engine = create_engine(

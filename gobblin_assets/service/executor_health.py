@@ -25,6 +25,9 @@ from gobblin_assets.service.way_calls import WayCalls
 LOOK_WAIT_S_MAX: Final = 2.0
 """So long a look waits for all ways together."""
 
+GIVEN_UNHEARD_MAX: Final = 50
+"""Jobs that an executor is given ahead while nobody knows what it can begin."""
+
 _WAITING_PER_SLOT: Final = 2
 
 _log = logging.getLogger(__name__)
@@ -75,6 +78,12 @@ class ExecutorHealth:
         if self.state is HealthState.UNKNOWN:
             return None if self.is_read else 0
         return self.slots * max(_WAITING_PER_SLOT, self.pack_max) if self.state is HealthState.HEALTHY else 0
+
+    @property
+    def given_max(self) -> int:
+        """So many jobs that it has not begun are compiled for it: a full inbox, and what fills it again at once."""
+        inbox_max = self.inbox_max if self.state is HealthState.HEALTHY else None
+        return GIVEN_UNHEARD_MAX if inbox_max is None else 2 * inbox_max
 
 
 @dataclass(frozen=True, slots=True)

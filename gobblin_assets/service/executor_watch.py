@@ -2,7 +2,8 @@
 
 A move is decided in the service's database, then asked of the executor's log, which ends a ticket only while nobody
 works on it. A claim that has expired counts as nobody's: who made it is refused from then on. When the end is read, the
-job gets its next ticket. While a claim lives, its owner is at work, whatever its heartbeats say.
+job gets its next ticket. While a claim lives, its owner is at work, whatever its heartbeats say. Of workers, the leases
+of lanes say so, and the claim of one whose executor is lost is taken away.
 """
 
 import logging
@@ -12,8 +13,9 @@ from gobblin_assets.errors import GobblinError
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import ExecutionStore, SentJob
 from gobblin_assets.service.executor_health import HealthState
-from gobblin_assets.service.placement import JobPlacement, describe_lost
+from gobblin_assets.service.placement import JobPlacement, describe_lost, describe_wire
 from gobblin_assets.service.ticket_logs import TicketLogs
+from gobblin_assets.service.topology import is_way_of_log
 
 UNTAKEN_AFTER_S: Final = 300.0
 """A ticket that an executor has had for so long without a claim is told, once."""
@@ -61,10 +63,15 @@ class SentJobWatch:
             return False
         if not sent.is_moving and not self._executions.begin_move(sent.job, sent.ticket_id):
             return False
+        # One that drains ends its workers behind a cut.
+        is_lost = self._placement.find_health(sent.executor).state is HealthState.UNHEALTHY
+        if is_lost and not is_way_of_log(sent.log):
+            self._executions.note(sent.job, sent.ticket_id, describe_wire(sent.executor, other.name))
         if sent.log in self._away.names:
             return False
         try:
-            return self._logs.get_store(sent.log).end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}")
+            store = self._logs.get_store(sent.log)
+            return store.end_unclaimed(sent.ticket_id, f"withdrawn for {other.name}", is_lost=is_lost)
         except GobblinError as error:
             # Its other jobs don't wait for it as well.
             self._away.add(sent.log)

@@ -20,6 +20,7 @@ from gobblin_assets.service.job_progress import MESSAGE_LENGTH_MAX
 from gobblin_assets.service.placement import LOST, JobPlacement, describe_lost
 from gobblin_assets.service.spec_executors.wired_executor import SpecExecutors
 from gobblin_assets.service.specs import FlowKey
+from gobblin_assets.service.topology import is_way_of_log
 
 ALERTS_MAX: Final = 100
 """Of each kind."""
@@ -78,7 +79,7 @@ class GuardedAlerts:
         usable = {each.executor.way for each in specs if may_use(each.executor.groups, user)}
         for way, unheard in sorted(self._executors.healths.list_unheard().items()):
             if way in usable:
-                name = f"the way {way}" if ":" in way else f"the log {way or 'of the service'}"
+                name = f"the log {way or 'of the service'}" if is_way_of_log(way) else f"the way {way}"
                 yield Alert(
                     AlertKind.WAY_AWAY,
                     facts.now - dt.timedelta(seconds=unheard.since_s),

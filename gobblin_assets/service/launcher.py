@@ -6,6 +6,7 @@ seconds. An executor gets no more than it can begin soon: what is for it waits, 
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -19,9 +20,6 @@ EXECUTIONS_AT_ONCE_MAX: Final = 20
 HOLD_S: Final = 5.0
 """Nobody else compiles an execution that was taken for this time."""
 
-AHEAD_MAX: Final = 50
-"""Jobs that an executor was given and has not begun."""
-
 RETRY_S: Final = 10.0
 TOPOLOGY_RETRY_S: Final = 60.0
 """What no executor can run is also tried when the topology changes."""
@@ -32,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Launcher:
-    """The launcher of one node."""
+    """The launcher of one node. ``find_ahead_max``: so many jobs an executor is given that it has not begun."""
 
     def __init__(
         self,
@@ -40,26 +38,29 @@ class Launcher:
         flows: FlowStore,
         compiling: FlowCompiling,
         writes: OpenWrites,
-        *,
-        ahead_max: int = AHEAD_MAX,
+        find_ahead_max: Callable[[str], int],
     ) -> None:
         self._schedules = schedules
         self._flows = flows
         self._compiling = compiling
         self._writes = writes
-        self._ahead_max = ahead_max
+        self._find_ahead_max = find_ahead_max
 
     def look(self) -> int:
         """Launch what can be launched now; returns how many executions. RetryableError if the store is away."""
         launched = 0
-        while page := self._schedules.take_pending(
-            limit=EXECUTIONS_AT_ONCE_MAX, ahead_max=self._ahead_max, hold_s=HOLD_S
-        ):
+        while True:
             ahead = Counter(self._schedules.count_ahead())
+            full = [executor for executor in ahead if self._is_full(executor, ahead)]
+            page = self._schedules.take_pending(limit=EXECUTIONS_AT_ONCE_MAX, full=full, hold_s=HOLD_S)
+            if not page:
+                return launched
             for pending in page:
                 with self._writes.open():
                     launched += self._try(pending, ahead)
-        return launched
+
+    def _is_full(self, executor: str, ahead: Counter[str]) -> bool:
+        return ahead[executor] >= self._find_ahead_max(executor)
 
     def wake(self) -> None:
         """Try all that waits, as after a change of the topology."""
@@ -101,7 +102,7 @@ class Launcher:
             self._hold(pending, "; ".join(compiled.reasons), TOPOLOGY_RETRY_S)
             return False
         first = Counter(job.executor for job in launch.jobs if not job.after)
-        full = next((each for each in first if ahead[each] >= self._ahead_max), None)
+        full = next((each for each in first if self._is_full(each, ahead)), None)
         if full is not None:
             said = f"the executor {full} has {ahead[full]} jobs that it has not begun"
             self._schedules.hold_pending(pending.execution_id, said, wait_s=0.0, waits_for=full)

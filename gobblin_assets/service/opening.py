@@ -53,6 +53,9 @@ HEARTBEATS_LOOK_EVERY_S: Final = 3.0
 EXECUTORS_LOOK_EVERY_S: Final = 1.0
 ADOPTION_LOOK_EVERY_S: Final = 2.0
 FORGET_EVERY_S: Final = 3600.0
+_DATABASE_SILENT_S_MAX: Final = 10
+"""Requests wait for it: whoever asks is told soon."""
+
 _OF_THIS_PACKAGE: Final = "gobblin-assets"
 _OF_THE_COMMAND: Final = "service serve"
 """Who published what no user has: packs that are shipped, and those that the start was given."""
@@ -99,7 +102,7 @@ def open_service(
         RetryableError: the server does not answer.
 
     """
-    engine = connect(settings, say)
+    engine = connect(settings, say, silent_s_max=_DATABASE_SILENT_S_MAX)
     databases = PostgresTicketLogs(engine, environment)
     try:
         prepare_schema(engine, say, upgrades=settings.database_url is None)
@@ -126,7 +129,7 @@ def open_service(
             Orchestrator(executions, logs, placement),
             Monitor(executions, logs),
             Scheduler(schedules),
-            Launcher(schedules, store, flows.compiling, flows.writes),
+            Launcher(schedules, store, flows.compiling, flows.writes, placement.find_given_max),
             [
                 Loop(TOPOLOGY_CATALOG, topologies.refresh, CATALOG_LOOK_EVERY_S),
                 Loop(PACK_CATALOG, published.refresh, CATALOG_LOOK_EVERY_S),

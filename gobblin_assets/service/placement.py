@@ -34,6 +34,10 @@ class JobPlacement:
             return ExecutorHealth(executor, HealthState.UNHEALTHY, reason=LEFT)
         return self.hear(executor)
 
+    def find_given_max(self, executor: str) -> int:
+        """So many jobs that it has not begun the executor is given now."""
+        return self.find_health(executor).given_max
+
     def list_well(self) -> list[str]:
         """The names of executors that take tickets. All others are lost."""
         return [name for name in self.topology().executors if self.find_health(name).state not in LOST]
@@ -56,6 +60,14 @@ class JobPlacement:
             and needs.nodes <= executor.nodes
             and (not executor.groups or bool(executor.groups & needs.groups))
         )
+
+
+def describe_wire(executor: str, other: str) -> str:
+    """What a job waits for whose ticket only the executor's end of a wire can withdraw, as a sentence."""
+    return (
+        f"it goes to {other} once its ticket is withdrawn, and the executor {executor} is not heard: if it is gone,"
+        f" start `executor wire --name {executor}` on its log"
+    )
 
 
 def describe_lost(health: ExecutorHealth) -> str:

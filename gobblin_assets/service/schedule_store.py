@@ -53,10 +53,10 @@ class ScheduleStore(Protocol):
         """Begin flows that always run and don't: at first, as a new version, or after a failure; returns how many."""
         ...
 
-    def take_pending(self, *, limit: int, ahead_max: int, hold_s: float) -> Sequence[PendingExecution]:
+    def take_pending(self, *, limit: int, full: Collection[str], hold_s: float) -> Sequence[PendingExecution]:
         """Executions that are to be compiled, the oldest first. Nobody else is given them for ``hold_s``.
 
-        None that wait for an executor which has ``ahead_max`` jobs that it has not begun.
+        None that wait for one of the ``full`` executors, which are given no more now.
         """
         ...
 

@@ -42,8 +42,10 @@ class TicketWire(Protocol):
         """
         ...
 
-    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
+    def end_unclaimed(self, ticket_id: TicketId, message: str, *, is_lost: bool = False) -> bool:
         """End a ticket as CANCELLED unless somebody works on it. True: it has ended.
+
+        ``is_lost``: its executor is held for lost; then also a worker's ticket that somebody works on.
 
         False: it has not, as far as is known here. Ask again, or read its reports.
         """

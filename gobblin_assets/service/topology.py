@@ -108,6 +108,11 @@ class ExecutorSpec:
         return self.log if self.communication == BY_LOG else f"{self.communication}:{self.name}"
 
 
+def is_way_of_log(way: str) -> bool:
+    """Whether the way is a log, whose tickets the service ends itself. Over others, only an executor's end does so."""
+    return ":" not in way
+
+
 @dataclass(frozen=True, slots=True)
 class TopologySpec:
     """A spec executor as the topology catalog holds it."""

@@ -279,8 +279,11 @@ class TicketStore(Protocol):
         """The tickets that cancel this one, and have not ended."""
         ...
 
-    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
+    def end_unclaimed(self, ticket_id: TicketId, message: str, *, is_lost: bool = False) -> bool:
         """End a ticket as CANCELLED that nobody works on. False: an attempt at it lives. True also if it has ended.
+
+        ``is_lost``: its executor is held for lost. Then a worker's ticket ends, and its attempt with it, although the
+        claim lives: the leases of its lanes keep others out for as long as it may publish.
 
         RejectedError: the log has no such ticket.
         """

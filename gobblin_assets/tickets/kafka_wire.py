@@ -177,7 +177,7 @@ class KafkaWire:
             case SentTicket():
                 self._receive(place, order)
             case WithdrawOrder():
-                self.tickets.end_unclaimed(order.ticket_id, order.message)
+                self.tickets.end_unclaimed(order.ticket_id, order.message, is_lost=order.is_lost)
                 self.wires.skip(place)
             case ForgetOrder():
                 self.tickets.forget(order.ticket_ids)

@@ -44,10 +44,14 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WithdrawOrder:
-    """The wish that a ticket ends as CANCELLED, unless somebody works on it. ``message``: why, as a sentence."""
+    """The wish that a ticket ends as CANCELLED, unless somebody works on it. ``message``: why, as a sentence.
+
+    ``is_lost``: its executor is held for lost; then also a worker's ticket that somebody works on.
+    """
 
     ticket_id: TicketId
     message: str
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ def write_order(order: WireOrder) -> bytes:
         case SentTicket():
             return _write(OrderKind.TICKET, {"ticket": sent_ticket_to_json(order)})
         case WithdrawOrder():
-            return _write(OrderKind.WITHDRAW, {"ticket_id": str(order.ticket_id), "message": order.message})
+            said = {"ticket_id": str(order.ticket_id), "message": order.message, "is_lost": order.is_lost}
+            return _write(OrderKind.WITHDRAW, said)
         case ForgetOrder():
             return _write(OrderKind.FORGET, {"ticket_ids": [str(each) for each in order.ticket_ids]})
 
@@ -86,7 +91,9 @@ def read_order(value: bytes | None) -> WireOrder:
     match _read_word(data, OrderKind):
         case OrderKind.WITHDRAW:
             message = read_message(data.get("message"))
-            return WithdrawOrder(TicketId(read_uuid(data.get("ticket_id"), "ticket_id")), message)
+            ticket_id = TicketId(read_uuid(data.get("ticket_id"), "ticket_id"))
+            # A service of the release before says nothing of it.
+            return WithdrawOrder(ticket_id, message, is_lost=data.get("is_lost") is True)
         case OrderKind.FORGET:
             listed = data.get("ticket_ids")
             if not isinstance(listed, list) or len(listed) > _FORGOTTEN_MAX:

@@ -102,7 +102,7 @@ class FakeFlowWorld(FlowWorld):
         self.watch = SentJobWatch(executions, logs, placement)
         self.monitor = Monitor(executions, logs)
         self.scheduler = Scheduler(schedules)
-        self.launcher = Launcher(schedules, store, self.flows.compiling, self.flows.writes)
+        self.launcher = Launcher(schedules, store, self.flows.compiling, self.flows.writes, placement.find_given_max)
         self.executor = PlayedExecutor(self.engine)
         tickets: Any = self.log
         self.executor.tickets = tickets

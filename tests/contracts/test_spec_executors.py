@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.errors import ConflictError, RetryableError
+from gobblin_assets.errors import ConflictError, FencedError, RetryableError
 from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, ExecutorPhase
 from gobblin_assets.model.job_ticket import (
     JobTicket,
@@ -19,6 +19,7 @@ from gobblin_assets.model.job_ticket import (
     SentTicket,
     TicketId,
     TicketSelection,
+    TicketShape,
     TicketVerb,
 )
 from gobblin_assets.service.spec_executors.wired_executor import WiredJobs
@@ -43,8 +44,8 @@ def make_beat(world: WireWorld, owner: str = "here:1", **more: Any) -> ExecutorH
     return ExecutorHeartbeat(NAME, owner, log_id, "1", 2, frozenset({"distcp"}), **more)
 
 
-def make(verb: TicketVerb = TicketVerb.ADD, **more: Any) -> SentTicket:
-    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": "shop", "number": 1e300})
+def make(verb: TicketVerb = TicketVerb.ADD, *, shape: TicketShape = TicketShape.RUN, **more: Any) -> SentTicket:
+    ticket = JobTicket("gobblin-job:/g/f/j", "1", "anything", {"job": "shop", "number": 1e300}, shape=shape)
     return SentTicket(TicketId(uuid.uuid4()), verb, NAME, ticket, **more)
 
 
@@ -161,6 +162,22 @@ def test_a_ticket_is_withdrawn_unless_somebody_works_on_it(world: WireWorld) -> 
     assert world.tickets.claim(idle.ticket_id, "late", ttl_s=TTL_S) is None
     assert [each.details["message"] for each in read_reports(world, idle)] == ["it goes elsewhere"]
     assert set(world.wire.find_ends([idle.ticket_id, busy.ticket_id])) == {idle.ticket_id}
+
+
+def test_a_worker_s_ticket_is_withdrawn_from_a_lost_executor_although_its_claim_lives(world: WireWorld) -> None:
+    worker, run = send(world, make(shape=TicketShape.WORKER)), send(world)
+    working, running = claim(world, worker), claim(world, run)
+    for each in (worker, run):
+        world.wire.end_unclaimed(each.ticket_id, "it goes elsewhere", is_lost=True)
+        world.pass_on()
+    assert set(world.wire.find_ends([worker.ticket_id, run.ticket_id])) == {worker.ticket_id}
+    # Whoever comes back neither goes on nor begins again.
+    assert world.tickets.renew([working, running], ttl_s=TTL_S) == {running}
+    assert world.tickets.claim(worker.ticket_id, "late", ttl_s=TTL_S) is None
+    assert not world.tickets.end(working, AttemptEnd.DRAINED, {"message": "drained", "hint": ""})
+    with pytest.raises(FencedError):
+        report(world, working, TicketReportKind.PROGRESS)
+    assert [each.details["state"] for each in read_reports(world, worker) if "state" in each.details] == ["CANCELLED"]
 
 
 def test_what_has_ended_is_forgotten_and_is_not_run_again(world: WireWorld) -> None:

@@ -29,7 +29,7 @@ from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RejectedEr
 from gobblin_assets.failpoints import Failpoint
 from gobblin_assets.kafka.connection import KafkaConnection
 from gobblin_assets.model.clock import SystemClock
-from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat
+from gobblin_assets.model.executor_heartbeat import ExecutorHeartbeat, HeardHeartbeat
 from gobblin_assets.model.job_ticket import JobTicket, LogId, SentTicket, TicketId, TicketVerb
 from gobblin_assets.model.state import SequenceId
 from gobblin_assets.run.postgres import open_stores
@@ -41,6 +41,7 @@ from gobblin_assets.state.worker_tickets import DRAINED_KEPT, OUTPUTS_KEPT
 from gobblin_assets.tickets.wire_messages import (
     NoticeKind,
     WireNotice,
+    beat_to_json,
     output_to_json,
     report_to_json,
     write_notice,
@@ -381,6 +382,41 @@ def test_of_a_worker_that_drains_for_years_the_book_keeps_what_the_log_keeps(ser
     assert len(kept) == 2 * (DRAINED_KEPT + 1)
     outputs = [each.attempt for each in book.list_outputs(sent.ticket_id, limit=1_000)]
     assert outputs == list(range(OUTPUTS_KEPT + 3, 3, -1))
+
+
+def test_heartbeats_and_reports_of_unknown_ids_and_other_logs_count_for_nothing(
+    service_engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, other, now = LogId(uuid.uuid4()), LogId(uuid.uuid4()), SystemClock().now()
+    book, sent = PostgresWireBook(service_engine, "kafka:local"), make("local", own)
+    book.enter(sent, "shop")
+
+    def tell_report(ticket_id: TicketId, log_id: LogId) -> WireNotice:
+        report = TicketReport(ticket_id, 1, 1, TicketReportKind.CLAIMED, {"owner": "a:1"}, now)
+        return WireNotice(NoticeKind.REPORT, "local", log_id, {"behind": [-1, 0], **report_to_json(report)})
+
+    def tell_beat(executor: str, log_id: LogId) -> WireNotice:
+        beat = ExecutorHeartbeat(executor, "a:1", log_id, "1", 2, frozenset({"distcp"}))
+        return WireNotice(
+            NoticeKind.HEARTBEATS, "local", own, {"heartbeats": [beat_to_json(HeardHeartbeat(beat, 0.0, 0, 0))]}
+        )
+
+    unknown = TicketId(uuid.uuid4())
+    strange = [tell_report(unknown, own), tell_report(sent.ticket_id, other), tell_beat("local", other)]
+    strange.append(tell_beat("paris", own))
+    good = [tell_report(sent.ticket_id, own), tell_beat("local", own)]
+    book.take("topic", 0, list(enumerate([*strange, *good])))
+    for said in (
+        f"ticket_id: the ticket {unknown} was not sent to the executor local",
+        f"log_id: a report of the ticket {sent.ticket_id} comes from the log {other}",
+        f"heartbeat.log_id: a heartbeat of local and the log {other} came from local and the log {own}",
+        f"heartbeat.log_id: a heartbeat of paris and the log {own} came from local",
+    ):
+        assert said in caplog.text
+    assert caplog.text.count("Start all executors of one name with the same") == 2
+    assert [each.ticket_id for each in book.list_reports([sent.ticket_id, unknown], {}, limit=9)] == [sent.ticket_id]
+    (heard,) = book.list_heartbeats()
+    assert (heard.beat.executor, heard.beat.log_id, book.find_log_id()) == ("local", own, own)
 
 
 def test_a_refusal_that_the_log_does_not_take_holds_up_nothing(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from gobblin_assets.errors import ConflictError, ErrorFamily
+from gobblin_assets.errors import ConflictError, ErrorFamily, FencedError
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.model.job_ticket import SentTicket, TicketVerb
 from gobblin_assets.service.execution_store import SendTurn
@@ -24,6 +24,7 @@ from tests.support.flow_world import (
     EXECUTOR,
     KEY,
     OTHER_EXECUTOR,
+    PUBLISHED,
     FlowWorld,
     LineCompiler,
     PlayedExecutor,
@@ -188,16 +189,26 @@ def test_who_comes_back_behind_its_move_is_refused_and_its_work_is_not_lost(worl
     assert (job.status, job.processed_count) == (ExecutionStatus.COMPLETE, 7)
 
 
-def test_a_worker_whose_executor_died_starts_on_another_one_with_all_that_its_lanes_have(world: FlowWorld) -> None:
+def test_a_worker_whose_executor_is_lost_starts_at_once_on_another_one_with_all_that_its_lanes_have(
+    world: FlowWorld,
+) -> None:
     world.compiler.workers = frozenset({0})
     create(world, "lake", "mirror")
     world.beat()
     world.beat(OTHER_EXECUTOR)
     claim = play_worker(world, publishes=True)
-    world.executor.tickets.end(claim, AttemptEnd.DIED, {"message": "it was killed"})
+    world.beat(phase=ExecutorPhase.DRAINING)
+    assert world.watch.look() == 0, "it ends behind a cut by itself"
     world.beat(phase=ExecutorPhase.ENDED)
+    # Its claim lives for a minute.
     assert world.watch.look() == 1
     read(world)
+    # It comes back.
+    assert world.executor.tickets.renew([claim], ttl_s=60) == set()
+    assert not world.executor.tickets.end(claim, AttemptEnd.COMPLETE, {})
+    assert world.executor.claim() is None
+    with pytest.raises(FencedError):
+        world.executor.report(claim, TicketReportKind.PROGRESS, PUBLISHED)
     world.orchestrator.look()
     other = PlayedExecutor(world.engine, OTHER_EXECUTOR)
     moved = other.claim()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -35,6 +36,7 @@ from tests.support.flow_world import (
     OTHER_EXECUTOR,
     FlowWorld,
     LineCompiler,
+    PlayedExecutor,
     list_verbs,
     make_config,
     make_topology,
@@ -74,6 +76,34 @@ class EdgeLogs:
 
     def get_log_id(self, log: str) -> LogId:
         return self.get_store(log).find_log_id()
+
+
+class WireNobodyReads:
+    """Ways that all lead to the service's own log. That of messages withdraws nothing before it ``is_read``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.is_read = False
+        self._store = LogWire(engine)
+
+    def get_store(self, way: str) -> Any:
+        return self._store if way == "" or self.is_read else UnreadWire(self._store)
+
+    def get_log_id(self, way: str) -> LogId:
+        found: LogId = self.get_store(way).find_log_id()
+        return found
+
+
+@dataclass
+class UnreadWire:
+    """A way whose tickets arrive, and whose wishes nobody hears any more."""
+
+    store: LogWire
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def end_unclaimed(self, _ticket_id: object, _message: str, **_more: object) -> bool:
+        return False
 
 
 @dataclass
@@ -317,28 +347,28 @@ def test_executions_for_a_log_that_is_away_hold_up_no_launch_of_others(
     compiler = CompilerByName(make_both())
     logs = EdgeLogs(world.engine)
     flows = FlowManager(world.catalog, world.store, compiler, lambda: compiler.topology, logs)
-    launching = Launcher(world.schedules, world.store, flows.compiling, flows.writes)
+    launching = Launcher(world.schedules, world.store, flows.compiling, flows.writes, lambda _name: 50)
     fire(world, "edge1", "edge2", "edge3", "own1")
     logs.is_away = True
     assert launching.look() == 1
     assert logs.asked.count("edge") == 1, "each of them waits for the log"
     fire(world, "own2")
     world.schedules.wake_pending()
-    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    [first] = world.schedules.take_pending(limit=1, full=(), hold_s=9.0)
     assert first.flow.spec.key.name == "own2", "one that failed is tried before one that was not"
 
 
 def test_of_executions_that_wait_for_an_executor_the_oldest_stays_the_first(world: FlowWorld) -> None:
     fire(world, "one", "two")
-    held = world.schedules.take_pending(limit=2, ahead_max=9, hold_s=9.0)
+    held = world.schedules.take_pending(limit=2, full=(), hold_s=9.0)
     for pending in reversed(held):
         world.schedules.hold_pending(pending.execution_id, "it is full", wait_s=0.0, waits_for=EXECUTOR)
-    [first] = world.schedules.take_pending(limit=1, ahead_max=9, hold_s=9.0)
+    [first] = world.schedules.take_pending(limit=1, full=(), hold_s=9.0)
     assert first.flow.spec.key.name == "one"
 
 
 def test_a_change_of_the_topology_lets_what_waits_for_an_executor_be_tried_again(world: FlowWorld) -> None:
-    take = partial(world.schedules.take_pending, limit=9, ahead_max=1, hold_s=9.0)
+    take = partial(world.schedules.take_pending, limit=9, full=[EXECUTOR], hold_s=9.0)
     world.flows.create(world.person, make_config(name="busy"))
     fire(world, "one")
     [pending] = take()
@@ -433,6 +463,34 @@ def test_jobs_that_can_t_be_withdrawn_over_a_way_that_is_away_do_not_each_wait_f
         return sum(withdrawn) == 3
 
     await_so(is_withdrawn)
+
+
+def test_a_job_whose_ticket_only_a_wire_can_withdraw_says_which_one_it_waits_for(world: FlowWorld) -> None:
+    """A way whose executor is gone answers nothing, or takes the wish and is not read by anybody."""
+    made = make_topology("shop", "lake", executors=(EXECUTOR, OTHER_EXECUTOR))
+    wired = replace(made.executors[EXECUTOR].executor, communication="kafka", location="main")
+    specs = {**made.executors, EXECUTOR: replace(made.executors[EXECUTOR], executor=wired)}
+    world.compiler.on_topology(replace(made, executors=specs))
+    logs: Any = WireNobodyReads(world.engine)
+    world.logs = logs
+    flows = FlowManager(world.catalog, world.store, world.compiler, lambda: world.compiler.topology, logs)
+    world.healths = ExecutorHealths(lambda: world.compiler.topology, logs)
+    placement = JobPlacement(lambda: world.compiler.topology, world.healths.get)
+    watch, sender = SentJobWatch(world.executions, logs, placement), Orchestrator(world.executions, logs, placement)
+    world.beat()
+    world.beat(OTHER_EXECUTOR)
+    flows.create(world.person, make_config())
+    assert sender.look() == 1
+    world.beat(phase=ExecutorPhase.ENDED)
+    for is_read in (False, True):
+        logs.is_read = is_read
+        assert watch.look() == is_read
+        (job,) = world.flows.get_status(KEY).jobs
+        assert f"start `executor wire --name {EXECUTOR}` on its log" in job.message
+    Monitor(world.executions, logs).look()
+    assert sender.look() == 1
+    assert PlayedExecutor(world.engine, OTHER_EXECUTOR).claim() is not None
+    assert world.flows.get_status(KEY).jobs[0].job_group == OTHER_EXECUTOR
 
 
 def test_a_node_that_has_just_begun_sends_nothing_before_it_has_asked_for_heartbeats(world: FlowWorld) -> None:

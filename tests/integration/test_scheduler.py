@@ -9,17 +9,18 @@ import pytest
 from sqlalchemy import Engine, text
 
 from gobblin_assets.errors import RejectedError
+from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.service import slots
+from gobblin_assets.service.executor_health import GIVEN_UNHEARD_MAX
 from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import FlowState, StoredFlow
-from gobblin_assets.service.launcher import Launcher
 from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.schedules import Schedule
 from gobblin_assets.service.slots import plan_fire
 from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import ExecutionStatus
 from gobblin_assets.state.tickets import AttemptEnd, Claim
-from tests.support.flow_world import DAILY, KEY, FlowWorld, last_slot, make_config, make_topology, play_worker
+from tests.support.flow_world import DAILY, EXECUTOR, KEY, FlowWorld, last_slot, make_config, make_topology, play_worker
 
 pytestmark = pytest.mark.service_schema
 
@@ -340,19 +341,36 @@ def test_a_flow_that_is_refused_for_good_fails_with_what_to_do(world: FlowWorld)
     assert "expected a source and a destination" in status.message
 
 
-def test_an_executor_is_given_no_more_than_it_begins(world: FlowWorld) -> None:
-    world.launcher = Launcher(world.schedules, world.store, world.flows.compiling, world.flows.writes, ahead_max=2)
-    for name in "abcd":
+def test_an_executor_is_given_no_more_than_it_begins_soon_and_after_an_outage_the_oldest_first(
+    world: FlowWorld,
+) -> None:
+    """Of one slot, two tickets wait at it, and two more here, where they are sent without a compilation."""
+    world.beat(slots=1)
+    for name in "abcdef":
         make_flow(world, name=name)
     go_back(world, 0)
-    assert world.scheduler.look() == 4
-    assert world.launcher.look() == 2
-    told = sorted(world.flows.get_status(FlowKey(KEY.group, name)).message for name in "abcd")
-    assert told == ["", "", *["the executor here has 2 jobs that it has not begun"] * 2]
+    assert world.scheduler.look() == 6
+    assert world.launcher.look() == 4
+    told = sorted(world.flows.get_status(FlowKey(KEY.group, name)).message for name in "abcdef")
+    assert told == ["", "", "", "", *["the executor here has 4 jobs that it has not begun"] * 2]
     assert world.launcher.look() == 0
-    assert world.play() == 2
-    assert world.launcher.look() == 2
-    assert world.play() == 2
+    assert world.orchestrator.look() == 2
+    # Behind an outage, what was begun ends first, and then what was due first begins first.
+    began = []
+    while len(began) < 6:
+        claimed = world.executor.claim()
+        assert claimed is not None
+        world.executor.run(claimed[0])
+        began.append(claimed[1].ticket_id)
+        world.monitor.look()
+        world.launcher.look()
+        world.orchestrator.look()
+    with world.engine.connect() as connection:
+        by_age = text("SELECT ticket_id FROM gobblin_service.job_execution ORDER BY execution_id")
+        assert began == list(connection.execute(by_age).scalars())
+    # While it is not heard, nobody knows what it can begin: its jobs may go to another executor.
+    world.beat(phase=ExecutorPhase.ENDED)
+    assert world.healths.get(EXECUTOR).given_max == GIVEN_UNHEARD_MAX
 
 
 def test_a_flow_that_always_runs_begins_again_after_a_failure_ever_later(world: FlowWorld) -> None:

@@ -214,24 +214,29 @@ def find_holder(shop: TicketShop) -> str | None:
         return found.scalars().one_or_none()
 
 
-def kill_all(executor: "subprocess.Popen[bytes]") -> None:
+def list_processes(executor: "subprocess.Popen[bytes]") -> list[int]:
     """The executor, and whatever it has started."""
     children = Path(f"/proc/{executor.pid}/task/{executor.pid}/children").read_text(encoding="ascii").split()
-    for pid in (executor.pid, *map(int, children)):
-        os.kill(pid, signal.SIGKILL)
-    assert executor.wait() == -signal.SIGKILL
+    return [executor.pid, *map(int, children)]
+
+
+def send_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        os.kill(pid, number)
 
 
 @pytest.mark.thorough
-def test_the_worker_of_a_killed_executor_goes_on_at_another_one_with_the_end_of_its_leases(
-    shop: TicketShop, tables: ChangedTables
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "paused"])
+def test_the_worker_of_a_lost_executor_goes_on_at_another_one_with_the_end_of_its_leases(
+    shop: TicketShop, tables: ChangedTables, how: signal.Signals
 ) -> None:
+    """Whatever its claim says. One that comes back later is refused, and publishes nothing again."""
     schema.upgrade(shop.engine, history=SERVICE_HISTORY)
     topology, settings, key = write_topology(shop.folder), read_settings(shop.environment), FlowKey("sales", "orders")
     options = {"flow_group": key.group, "flow_name": key.name, "source": "shop", "destinations": ["lake"]}
     parameters = {"publication": "lake", "datasets": [{"table": "public.orders"}]}
     with opening.open_service(settings, topology, [], "multi_hop", {}, lambda _line: None) as opened:
-        executors = [shop.serve(name=name) for name in ("first", "second")]
+        executors = [shop.serve("--claim-ttl", "900", name=name) for name in ("first", "second")]
         wait_until(lambda: shop.say().count("slots") == 2, shop.say)
         opened.flows.create(User("ann", frozenset()), read_flow_config({**options, "parameters": parameters}))
 
@@ -243,7 +248,8 @@ def test_the_worker_of_a_killed_executor_goes_on_at_another_one_with_the_end_of_
         before = find_holder(shop)
         assert (get_job().job_group, before is not None) == ("first", True)
         tables.do("DELETE FROM orders WHERE id < 50", "INSERT INTO orders VALUES (1000, 'at the kill')")
-        kill_all(executors[0])
+        pids = list_processes(executors[0])
+        send_all(pids, how)
         killed_at = time.monotonic()
         tables.do("UPDATE orders SET customer = 'behind it' WHERE id > 250")
         wait_until(
@@ -254,6 +260,13 @@ def test_the_worker_of_a_killed_executor_goes_on_at_another_one_with_the_end_of_
         held_s = time.monotonic() - killed_at
         tables.await_published()
         tables.require_same("orders", "id")
+        if how is signal.SIGSTOP:
+            send_all(pids, signal.SIGCONT)
+            wait_until(lambda: "the claim is lost" in shop.say(), shop.say)
+            tables.do("DELETE FROM orders WHERE id < 60", "INSERT INTO orders VALUES (2000, 'behind its return')")
+            tables.await_published()
+            tables.require_same("orders", "id")
+            assert find_holder(shop) not in (None, before)
         assert get_job().attempt == 2
     assert moved_s < SILENT_AFTER_S + 10
     assert held_s < LeaseSpec().ttl_s + 15, f"moved after {moved_s:.0f} s, held after {held_s:.0f} s"

@@ -45,7 +45,7 @@ def test_a_rule_that_is_left_out_is_missed(model: models.Tickets, fault: str, de
 def test_processes_of_a_worker_follow_each_other_until_somebody_wants_it_to_end() -> None:
     found = search(worker_models.WorkerTickets())
     assert found.fault is None, found
-    assert found.states == 93947
+    assert found.states == 130953
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,10 @@ def test_processes_of_a_worker_follow_each_other_until_somebody_wants_it_to_end(
     [
         (worker_models.DrainsForGood(), "STOPPED", 5),
         (worker_models.DrainsFromBeside(), "STOPPED", 10),
-        (worker_models.ClaimsWhatHasEnded(), "GOES ON", 5),
-        (worker_models.LeavesOlderOpen(), "OLD AGAIN", 8),
+        (worker_models.ClaimsWhatHasEnded(), "GOES ON", 4),
+        (worker_models.LeavesOlderOpen(), "BESIDE", 8),
+        (worker_models.WithdrawsTheTicketAlone(), "GOES ON", 4),
+        (worker_models.BeginsBeside(), "BESIDE", 9),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, worker_models.WorkerTickets) else "",
 )

@@ -1,9 +1,11 @@
 """Tickets of workers whose processes follow each other, as values: an ADD, the UPDATE that replaces it, their CANCELs.
 
 Each process is an attempt: it claims, works until its time is over or somebody wants the worker to end, and reports its
-end. Processes are asked for more than once, die or are paused anywhere, and reports take effect and say error. That no
-row is published twice is proved by other models. Faults: a worker that ends for good although nobody wanted that; one
-that begins behind the end of its ticket; one of the old job that begins behind one of the new job.
+end. Processes are asked for more than once, die or are paused anywhere, and reports take effect and say error. An
+executor that is held for lost, rightly or wrongly, loses its ticket although its claim lives, and an UPDATE for another
+executor follows. That no row is published twice is proved by other models. Faults: a worker that ends for good although
+nobody wanted that; one that begins behind the end of its ticket, or ends it again; one of the old job that begins
+behind one of the new job, or holds its lanes beside it.
 """
 
 from collections.abc import Iterator
@@ -40,10 +42,11 @@ Attempt = tuple[int, int]
 
 
 class Board(NamedTuple):
-    """The log. ``live``: tickets whose last claim has neither ended nor run out; ``working``: attempts at work.
+    """The log. ``live``: tickets whose last claim has neither ended nor run out.
 
-    ``closed``: attempts that have ended, or were the last ones when their ticket ended. ``drained``: attempts that were
-    asked to end by the list of workers. ``is_sent``: the UPDATE is. ``has_begun``: a worker of it has been at work.
+    ``closed``: attempts that have ended, or were the last ones when their ticket ended. ``working``: attempts at work
+    whose leases have not run out. ``drained``: attempts that were asked to end by the list of workers. ``is_sent``: the
+    UPDATE is. ``has_begun``: a worker of it has been at work.
     """
 
     is_sent: bool = False
@@ -100,6 +103,8 @@ class WorkerTickets:
         begun = world._replace(starts=world.starts + 1)
         if not world.is_sent:
             yield begun._replace(is_sent=True), IDLE
+        if OLD not in world.ended:
+            yield self.withdraw(begun), IDLE
         for ticket in self.list_open(world):
             if ticket not in world.cancels:
                 yield begun._replace(cancels=world.cancels | {ticket}), IDLE
@@ -124,21 +129,30 @@ class WorkerTickets:
     def may_claim(self, world: Board, ticket: int) -> bool:
         return ticket not in world.ended
 
+    def withdraw(self, world: Board) -> Board:
+        """The executor is held for lost: the ticket ends, and its attempt with it, whoever is at work."""
+        return self.end_idle(world, OLD)._replace(live=world.live - {OLD})
+
     def replace(self, world: Board, mover: Run) -> Iterator[Move]:
         """Older tickets that nobody works on end; workers that live are asked to."""
-        if OLD in world.ended:
-            yield world, mover._replace(do=Do.BEGIN)
-        elif OLD in world.live:
-            olds = {each for each in world.working if each[0] is OLD}
+        olds = self.list_older_workers(world)
+        if OLD in world.live or olds:
             yield world._replace(drained=world.drained | olds), mover
+        elif OLD in world.ended:
+            yield world, mover._replace(do=Do.BEGIN)
         else:
             yield self.end_idle(world, OLD), mover
+
+    def list_older_workers(self, world: Board) -> frozenset[Attempt]:
+        return frozenset(each for each in world.working if each[0] is OLD)
 
     def enter(self, world: Board, mover: Run) -> Board:
         """Its report says that it begins, under the ticket's lock."""
         fault = "GOES ON" if mover.ticket in world.ended else None
         if mover.ticket is OLD and world.has_begun:
             fault = "OLD AGAIN"
+        if mover.ticket is NEW and any(each[0] is OLD for each in world.working):
+            fault = "BESIDE"
         began = world.has_begun or mover.ticket is NEW
         return world._replace(working=world.working | {mover[1:3]}, has_begun=began, fault=fault)
 
@@ -162,7 +176,8 @@ class WorkerTickets:
         after = world._replace(live=world.live - {mover.ticket}, closed=world.closed | {mover[1:3]})
         if mover.ends:
             is_wanted = mover.ticket in world.cancels or (mover.ticket is OLD and world.is_sent)
-            after = after._replace(ended=world.ended | {mover.ticket}, fault=None if is_wanted else "STOPPED")
+            fault = "ENDED TWICE" if mover.ticket in world.ended else None if is_wanted else "STOPPED"
+            after = after._replace(ended=world.ended | {mover.ticket}, fault=fault)
         yield after, IDLE
         yield after, mover
 
@@ -177,6 +192,9 @@ class WorkerTickets:
     def list_changes(self, world: Board) -> Iterator[Board]:
         for ticket in world.live:
             yield world._replace(live=world.live - {ticket})
+        for attempt in world.working:
+            # Its leases run out: it publishes nothing more, and who lists workers does not see it.
+            yield world._replace(working=world.working - {attempt})
 
     def find_fault(self, world: Board, mover: Run) -> str | None:
         del mover
@@ -214,7 +232,23 @@ class LeavesOlderOpen(WorkerTickets):
     """An UPDATE waits for workers that live, and leaves tickets open that nobody works on now."""
 
     def replace(self, world: Board, mover: Run) -> Iterator[Move]:
-        if OLD in world.live:
+        if OLD in world.live or self.list_older_workers(world):
             yield from super().replace(world, mover)
         else:
             yield world, mover._replace(do=Do.BEGIN)
+
+
+@dataclass(frozen=True)
+class WithdrawsTheTicketAlone(WorkerTickets):
+    """What is withdrawn from a lost executor leaves the attempt open: who comes back reports as before."""
+
+    def withdraw(self, world: Board) -> Board:
+        return world._replace(ended=world.ended | {OLD})
+
+
+@dataclass(frozen=True)
+class BeginsBeside(WorkerTickets):
+    """The worker at the next executor begins as soon as the ticket of the lost one has ended."""
+
+    def list_older_workers(self, world: Board) -> frozenset[Attempt]:
+        return frozenset() if OLD in world.ended else super().list_older_workers(world)

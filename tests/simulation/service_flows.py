@@ -127,6 +127,20 @@ class FakeFlowStore:
         flow.deleted_at = self._tables.now()
         return note_change(self._tables, flow)
 
+    def replan(self, flow_id: uuid.UUID, *, generation: int) -> None:
+        flow = self._tables.flows[flow_id]
+        if flow.deleted_at is not None:
+            raise ConflictError("the flow was deleted meanwhile", hint="Look for it in the list of flows.")
+        if flow.generation == generation:
+            return
+        if flow.generation != generation - 1:
+            raise ConflictError("the flow was replanned meanwhile", hint="Look at its jobs before the next replan.")
+        if found := self._tables.list_open(flow_id):
+            raise refuse_open(found[0].execution_id)
+        flow.generation = generation
+        self._tables.request_deletions(flow_id)
+        note_change(self._tables, flow)
+
     def find(self, key: FlowKey) -> StoredFlow | None:
         found = self._tables.find_flow(key)
         return None if found is None else stored_flow(found)

@@ -8,9 +8,10 @@ from typing import Final
 
 from gobblin_assets.model.executor_heartbeat import ExecutorPhase
 from gobblin_assets.service.specs import FlowKey
-from tests.simulation.service_promises import ServicePromises
+from gobblin_assets.tickets.wire_topics import name_report_topic, name_ticket_topic
+from tests.simulation.service_promises import WINDOW, ServicePromises
 from tests.simulation.service_tables import FlowRow
-from tests.simulation.service_world import PERSON, Fault, ServiceWorld
+from tests.simulation.service_world import LOGS, PERSON, WIRE, WIRED, Fault, ServiceWorld
 from tests.support.flow_world import KEY
 
 CRON: Final = "*/10 * * * *"
@@ -18,6 +19,7 @@ TURNS: Final = 60
 CALM_TURNS: Final = 150
 _FAULT_SHARES: Final = (0.0, 0.01, 0.04)
 _SETTLED_AFTER: Final = 6
+_ACTS: Final = ("change", "change", "pause", "resume", "run", "cancel", "resume execution", "delete", "replan")
 
 
 def _key(name: str) -> FlowKey:
@@ -95,7 +97,7 @@ def _dies_while_it_runs(world: ServiceWorld) -> Iterator[None]:
     world.create("one", retries=1, retry_wait="1s")
     for _turn in range(3):
         yield
-    world.executors["a"].die()
+    world.kill(world.executors["a"])
     for _turn in range(3):
         yield
     world.executors["a"].paused_until_s = world.monotonic() + 120
@@ -151,6 +153,58 @@ def _resume(world: ServiceWorld) -> Iterator[None]:
         yield
 
 
+def _over_a_wire(world: ServiceWorld) -> Iterator[None]:
+    world.change_topology(WIRED, "c")
+    world.create("wired", "lake", "mirror")
+    for turn in range(10):
+        yield
+        if turn == 2:
+            world.topics.make_anew(name_report_topic(WIRED))
+
+
+def _lost_over_a_wire(world: ServiceWorld) -> Iterator[None]:
+    world.change_topology(WIRED, "c")
+    world.create("wired", "lake", "mirror")
+    world.create("worker", schedule="@continuous", parameters={"worker": 1})
+    for _turn in range(4):
+        yield
+    world.executors[WIRED].paused_until_s = world.monotonic() + 100
+    world.at += dt.timedelta(seconds=40)
+    for _turn in range(10):
+        yield
+    world.ask(lambda flows: flows.delete(_key("worker")))
+    for _turn in range(4):
+        yield
+
+
+def _worker_moves(world: ServiceWorld) -> Iterator[None]:
+    world.create("worker", schedule="@continuous", parameters={"worker": 1})
+    for _turn in range(5):
+        yield
+    world.change_topology("b", "c")
+    for _turn in range(8):
+        yield
+    world.ask(lambda flows: flows.delete(_key("worker")))
+    for _turn in range(4):
+        yield
+
+
+def _replan(world: ServiceWorld) -> Iterator[None]:
+    world.create("worker", schedule="", parameters={"worker": 1})
+    for _turn in range(4):
+        yield
+    world.ask(lambda flows: flows.cancel(_key("worker"), 1))
+    for _turn in range(4):
+        yield
+    world.ask(lambda flows: flows.replan(PERSON, _key("worker")))
+    world.ask(lambda flows: flows.run(PERSON, _key("worker")))
+    for _turn in range(6):
+        yield
+    world.ask(lambda flows: flows.delete(_key("worker")))
+    for _turn in range(4):
+        yield
+
+
 STORIES: Final = (
     Story("a flow by cron", _cron),
     Story("two jobs in a row", _two_jobs),
@@ -161,6 +215,10 @@ STORIES: Final = (
     Story("retries", _retry),
     Story("an execution is cancelled", _cancel),
     Story("an execution is resumed", _resume),
+    Story("a flow over a wire whose topic is made anew", _over_a_wire),
+    Story("an executor over a wire is silent for a while", _lost_over_a_wire),
+    Story("a worker's executor leaves the topology", _worker_moves),
+    Story("a flow of workers is replanned", _replan),
 )
 
 
@@ -184,14 +242,19 @@ class ServiceHistory:
 
     def run(self) -> ServiceWorld:
         chance = random.Random(self.seed)
-        world = ServiceWorld(self.seed, chance.choice((1, 2, 3)), ahead_max=chance.choice((1, 50)))
+        world = ServiceWorld(self.seed, chance.choice((1, 2, 3)), slots=chance.choice((1, 2)))
         world.mishaps.passing = chance.choice((0.0, 0.1))
         world.mishaps.staying = chance.choice((0.0, 0.03))
         world.mishaps.dying = chance.choice((0.0, 0.1))
+        # Flows whose log is open begin at the first executor: in two of five histories, over the wire.
+        first = chance.choice((WIRED, *LOGS))
+        world.change_topology(first, *(name for name in LOGS if name != first))
         promises = ServicePromises(world)
         with world.undisturbed():
             self._begin(world, chance)
         world.fault_share = chance.choice(_FAULT_SHARES)
+        faults = world.topics.faults
+        faults.lost = faults.unanswered = faults.doubled = world.fault_share
         try:
             for _turn in range(TURNS):
                 self._turn(world, chance)
@@ -213,6 +276,7 @@ class ServiceHistory:
             "schedule": chance.choice((CRON, CRON, "0 * * * *", "")),
             "overlap": chance.choice(("skip", "queue", "allow")),
             "catch_up": chance.choice(("latest", "all", "none")),
+            "windows": chance.choice(([], [], [WINDOW])),
             "catch_up_max": chance.choice((2, 100)),
             "retries": chance.choice((0, 2)),
             "retry_wait": "5s",
@@ -243,7 +307,7 @@ class ServiceHistory:
             return
         past = world.tables.list_of(flow.flow_id)
         last = past[-1].execution_id if past else 0
-        match chance.choice(("change", "change", "pause", "resume", "run", "cancel", "resume execution", "delete")):
+        match chance.choice(_ACTS):
             case "change" if "worker" in flow.config.parameters:
                 world.change(key, parameters={**flow.config.parameters, "worker": chance.randint(1, 9)})
             case "change":
@@ -259,14 +323,16 @@ class ServiceHistory:
                 world.ask(lambda flows: flows.cancel(key, last))
             case "resume execution" if last:
                 world.ask(lambda flows: flows.resume_execution(PERSON, key, last))
+            case "replan":
+                world.ask(lambda flows: flows.replan(PERSON, key))
             case "delete" if chance.random() < 0.3:
                 world.ask(lambda flows: flows.delete(key))
 
     def _go_wrong(self, world: ServiceWorld, chance: random.Random) -> None:
         executor = world.executors[chance.choice(sorted(world.executors))]
-        match chance.choice(("die", "pause", "drain", "node", "away", "topology")):
+        match chance.choice(("die", "pause", "drain", "node", "away", "topology", "topics", "topics")):
             case "die":
-                executor.die()
+                world.kill(executor)
             case "pause":
                 executor.paused_until_s = world.monotonic() + chance.choice((20.0, 50.0, 400.0))
             case "drain":
@@ -274,10 +340,13 @@ class ServiceHistory:
             case "node":
                 world.replace(chance.choice(world.nodes))
             case "away":
-                world.away = {chance.choice(sorted(world.logs))} if not world.away else set()
+                world.away = {chance.choice((*sorted(world.logs), WIRE))} if not world.away else set()
+            case "topics":
+                world.topics.make_anew(chance.choice((name_ticket_topic, name_report_topic))(WIRED))
             case "topology":
                 # Each log stays: of executors on one that has left, a node that begins now hears nothing.
-                names = [chance.choice(("a", "b")), "c", *(name for name in ("a", "b") if chance.random() < 0.5)]
+                kept = [name for name in ("a", "b", "c", "d") if chance.random() < 0.5]
+                names = [chance.choice(("a", "b")), chance.choice(("c", "d")), *kept]
                 chance.shuffle(names)
                 world.change_topology(*dict.fromkeys(names))
 

@@ -90,6 +90,8 @@ class FakeLog:
         self.beats: dict[tuple[str, str], tuple[ExecutorHeartbeat, dt.datetime]] = {}
         self.published: list[Publication] = []
         self.leases: dict[str, Lease] = {}
+        # Tickets of workers whose claims were taken away with their executors.
+        self.taken_away: set[TicketId] = set()
         # Owners of lanes that are asked to let go of them.
         self.drains: set[str] = set()
 
@@ -120,9 +122,9 @@ class FakeLog:
         self._end(cancel, 0, AttemptEnd.COMPLETE, {})
         return None
 
-    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
+    def end_unclaimed(self, ticket_id: TicketId, message: str, *, is_lost: bool = False) -> bool:
         row = self._get(ticket_id)
-        return row.ended_as is not None or self._end_idle(row, message)
+        return row.ended_as is not None or self._end_idle(row, message, ends_live=is_lost and row.is_worker)
 
     def list_reports(
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int
@@ -337,8 +339,10 @@ class FakeLog:
         if end.ends_ticket and row.ended_as is None:
             row.ended_as = end
 
-    def _end_idle(self, row: TicketRow, message: str) -> bool:
-        if self.is_live(row):
+    def _end_idle(self, row: TicketRow, message: str, *, ends_live: bool = False) -> bool:
+        if self.is_live(row) and not ends_live:
             return False
+        if self.is_live(row):
+            self.taken_away.add(row.sent.ticket_id)
         self._end(row, len(row.claims), AttemptEnd.CANCELLED, {"message": message})
         return True

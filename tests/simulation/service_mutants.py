@@ -10,14 +10,16 @@ from gobblin_assets.model.job_ticket import TicketId
 from gobblin_assets.service import flow_jobs, job_progress, slots
 from gobblin_assets.service.away_logs import AwayLogs
 from gobblin_assets.service.execution_store import JobNeeds, SendTurn, UnsentTicket
+from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_jobs import FlowJobNames
 from gobblin_assets.service.job_progress import ExecutionOutcome, decide_execution
 from gobblin_assets.service.job_retries import NextTicket, decide_next
 from gobblin_assets.service.monitor import Monitor
 from gobblin_assets.service.orchestrator import Orchestrator
 from gobblin_assets.service.slots import FlowSlotState
+from gobblin_assets.service.spec_executors.simple_kafka import SimpleKafkaSpecExecutor
 from gobblin_assets.service.statuses import ENDED, ExecutionStatus
-from gobblin_assets.state.tickets import AttemptEnd
+from gobblin_assets.state.tickets import AttemptEnd, TicketReportKind
 from tests.simulation import service_stores, service_tables
 from tests.simulation.mutant import Change, Mutant, patched
 from tests.simulation.service_flows import FakeFlowStore
@@ -81,7 +83,7 @@ def _same_id(request_id: uuid.UUID, job_name: str, _attempt: int) -> TicketId:
     return TicketId(uuid.uuid5(request_id, job_name))
 
 
-def _ends_idle_or_not(self: FakeLog, row: Any, message: str) -> bool:
+def _ends_idle_or_not(self: FakeLog, row: Any, message: str, **_more: object) -> bool:
     self._end(row, len(row.claims), AttemptEnd.CANCELLED, {"message": message})
     return True
 
@@ -130,6 +132,30 @@ def _settles_the_first(self: ServiceTables, execution: Any) -> None:
         _SETTLE(self, execution)
 
 
+def _ends_the_ticket_alone(self: FakeLog, row: Any, message: str, *, ends_live: bool = False) -> bool:
+    if not (ends_live and self.is_live(row)):
+        return _END_IDLE(self, row, message)
+    self._append(row, len(row.claims), TicketReportKind.ENDED, {"state": AttemptEnd.CANCELLED.value})
+    row.ended_as = AttemptEnd.CANCELLED
+    return True
+
+
+_END_IDLE: Final = FakeLog._end_idle
+
+
+def _replans_names_alone(self: FakeFlowStore, flow_id: uuid.UUID, *, generation: int) -> None:
+    with patched(ServiceTables, "request_deletions", lambda *_: None)():
+        _REPLAN(self, flow_id, generation=generation)
+
+
+_REPLAN: Final = FakeFlowStore.replan
+
+
+SENT_ONCE: Final = Mutant(
+    "a ticket over a wire is sent once", patched(SimpleKafkaSpecExecutor, "_resend", lambda _self: None)
+)
+"""Noticed where a topic is made anew."""
+
 IN_SERVICE_HISTORIES: Final = (
     Mutant("a ticket is marked before it is sent", patched(FakeExecutionStore, "begin_send", _marks_before_it_sends)),
     Mutant("an inbox has no bound", patched(FakeExecutionStore, "begin_send", _counts_no_inbox)),
@@ -149,6 +175,9 @@ IN_SERVICE_HISTORIES: Final = (
         ),
     ),
     Mutant("a claim that lives is withdrawn", patched(FakeLog, "_end_idle", _ends_idle_or_not)),
+    Mutant("a lost executor's worker keeps its attempt", patched(FakeLog, "_end_idle", _ends_the_ticket_alone)),
+    Mutant("a replan leaves what sources keep", patched(FakeFlowStore, "replan", _replans_names_alone)),
+    Mutant("flows are fired within windows", patched(FlowConfig, "find_window_end", lambda *_: None)),
     Mutant("a claim that lives is given to others", patched(FakeLog, "is_live", _claims_what_lives)),
     Mutant(
         "an attempt that died ends its job",

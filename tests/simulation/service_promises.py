@@ -17,6 +17,10 @@ from tests.simulation.service_stores import OVERLAPS_MAX
 from tests.simulation.service_tables import FlowRow, JobRow, SlotRow
 from tests.simulation.service_world import ServiceWorld
 
+WINDOW = {"start": "12:15", "end": "12:45"}
+"""In which some flows are not started."""
+
+_WINDOW_BEGIN, _WINDOW_END = dt.time(12, 15), dt.time(12, 45)
 _WAITING_PER_SLOT = 2
 _HEARD_S = 30.0
 
@@ -42,6 +46,9 @@ class ServicePromises:
         self._partitions: set[tuple[str, int]] = set()
         self._log_of: dict[str, str] = {}
         self._scheduled: dict[uuid.UUID, _Scheduled] = {}
+        self._windowed: set[int] = set()
+        # What is heard may be old before the first check.
+        self._check_inboxes()
 
     def check(self) -> None:
         """After a step. AssertionError says what is broken."""
@@ -51,6 +58,7 @@ class ServicePromises:
         self._check_inboxes()
         self._check_executions()
         self._check_slots()
+        self._check_kept()
 
     def _check_publications(self, name: str, log: FakeLog) -> None:
         for made in log.published[self._checked[name] :]:
@@ -117,6 +125,12 @@ class ServicePromises:
         for found in by_flow.values():
             assert sum(not each.may_overlap for each in found) <= 1, "two executions of a flow are open"
             assert len(found) <= OVERLAPS_MAX + 1, f"{len(found)} executions of a flow are open"
+        for execution in tables.executions.values():
+            if execution.execution_id not in self._windowed and execution.fire_at is not None:
+                self._windowed.add(execution.execution_id)
+                is_open = _WINDOW_BEGIN <= execution.started_at.time() < _WINDOW_END
+                has_window = bool(tables.flow_of(execution).config.windows)
+                assert not (has_window and is_open), f"a slot begins at {execution.started_at}, within a window"
         fired = Counter((e.flow_id, e.fire_at) for e in tables.executions.values() if e.fire_at is not None)
         assert all(count == 1 for count in fired.values()), "a slot has two executions"
 
@@ -177,6 +191,17 @@ class ServicePromises:
             for row in log.tickets.values():
                 is_open = row.ended_as is None and not row.is_worker
                 assert not is_open, f"the ticket {row.sent.verb} of {row.job_name} is left open"
+
+    def _check_kept(self) -> None:
+        """What sources keep for workers whose names are used no more is asked to be deleted."""
+        tables = self.world.tables
+        for name, row in tables.names.items():
+            flow = tables.flows[row.flow_id]
+            if flow.deleted_at is None and row.generation == flow.generation and not row.named.is_retired:
+                continue
+            sent = [job for job in tables.list_jobs() if job.job_name == name and job.is_worker and job.was_sent]
+            is_asked = any(job.cancel_verb is TicketVerb.DELETE for job in sent)
+            assert is_asked or not sent, f"nobody deletes what a source keeps for {name}"
 
     def _check_count(self, job: JobRow) -> None:
         """Reports that were folded are what the ledger has."""

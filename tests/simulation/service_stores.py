@@ -136,7 +136,9 @@ class FakeScheduleStore:
         for flow in self._tables.flows.values():
             is_live = flow.deleted_at is None and flow.state is not FlowState.PAUSED
             waiting = self._tables.list_waiting(flow.flow_id)
-            if begun < limit and waiting and is_live and not self._tables.list_open(flow.flow_id):
+            is_held_up = flow.config.find_window_end(self._tables.now()) is not None
+            may_begin = is_live and not is_held_up and not self._tables.list_open(flow.flow_id)
+            if begun < limit and waiting and may_begin:
                 slot = waiting[0]
                 selection = TicketSelection(begun_by=slot.at, missing_max=flow.config.missing_max)
                 made = self._tables.fire_execution(flow, slot.at, selection, may_overlap=False)
@@ -173,14 +175,12 @@ class FakeScheduleStore:
                 found[job.executor] = found.get(job.executor, 0) + 1
         return found
 
-    def take_pending(self, *, limit: int, ahead_max: int, hold_s: float) -> Sequence[PendingExecution]:
-        now, ahead = self._tables.now(), self.count_ahead()
+    def take_pending(self, *, limit: int, full: Collection[str], hold_s: float) -> Sequence[PendingExecution]:
+        now = self._tables.now()
         taken = [
             execution
             for execution in self._tables.executions.values()
-            if execution.launch_at is not None
-            and execution.launch_at <= now
-            and (execution.waits_for == "" or ahead.get(execution.waits_for, 0) < ahead_max)
+            if execution.launch_at is not None and execution.launch_at <= now and execution.waits_for not in full
         ][:limit]
         for execution in taken:
             execution.launch_at = now + dt.timedelta(seconds=hold_s)

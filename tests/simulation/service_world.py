@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -33,18 +34,34 @@ from gobblin_assets.service.scheduler import Scheduler
 from gobblin_assets.service.spec_executors.wired_executor import WayCalls
 from gobblin_assets.service.specs import FlowKey, FlowSpec
 from gobblin_assets.service.topology import Topology
+from gobblin_assets.tickets.kafka_wire import KafkaWire
 from tests.simulation.service_executor import WINDOW_S, FakeExecutor, Mishaps
 from tests.simulation.service_flows import FakeFlowStore
 from tests.simulation.service_log import FakeLog
 from tests.simulation.service_stores import FakeExecutionStore, FakeScheduleStore
 from tests.simulation.service_tables import ServiceTables
+from tests.simulation.service_wire import (
+    FakeTopics,
+    FakeWireBook,
+    FakeWireStore,
+    WireFaults,
+    carry_reports,
+    carry_tickets,
+    open_executor_end,
+    open_service_end,
+)
 from tests.support.flow_world import LineCompiler, Person, make_config, make_topology
 
 T = TypeVar("T")
 
 BEGUN_AT: Final = dt.datetime(2026, 3, 1, 12, 3, tzinfo=dt.UTC)
-LOGS: Final[Mapping[str, str]] = {"a": "", "b": "", "c": "second"}
+LOGS: Final[Mapping[str, str]] = {"a": "", "b": "", "c": "second", "d": "second"}
 """The logs of the executors, by their names."""
+
+WIRED: Final = "d"
+"""The executor that is reached by topics, and not by its log."""
+
+WIRE: Final = f"kafka:{WIRED}"
 
 _PAUSE_S: Final = 40.0
 _PAUSED_TURNS: Final = 3
@@ -133,6 +150,8 @@ class CalledLogs:
     def __init__(self, world: "ServiceWorld", who: str) -> None:
         self._world = world
         self._stores: dict[str, Any] = {name: Called(world, who, "log", log) for name, log in world.logs.items()}
+        self.wire = open_service_end(WIRED, Called(world, who, "book", world.book), world.topics)
+        self._stores[WIRE] = Called(world, who, "wire", self.wire)
 
     def get_store(self, way: str) -> Any:
         if way in self._world.away:
@@ -166,8 +185,10 @@ class Node:
         monitor = Monitor(executions, logs)
         monitor._away = DirectAway(logs, world.monotonic)
         scheduler = Scheduler(schedules)
-        launcher = Launcher(schedules, flows, self.flows.compiling, self.flows.writes, ahead_max=world.ahead_max)
+        launcher = Launcher(schedules, flows, self.flows.compiling, self.flows.writes, placement.find_given_max)
         # A node hears executors before it sends anything, as a service that begins does.
+        with world.undisturbed(), suppress(RetryableError, OutcomeUnknownError):
+            carry_reports(logs.wire)
         with world.undisturbed():
             healths.look()
         self.loops: Mapping[str, Callable[[], object]] = {
@@ -180,6 +201,7 @@ class Node:
             "restarts": self.flows.restart_drained,
             "pending flows": self.flows.compile_pending,
             "catalog": catalog.refresh,
+            "wire": partial(carry_reports, logs.wire),
         }
 
 
@@ -191,7 +213,7 @@ class ServiceWorld:
     nodes_count: int = 2
     fault_at: Mapping[int, Fault] = field(default_factory=dict)
     fault_share: float = 0.0
-    ahead_max: int = 50
+    slots: int = 2
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -206,10 +228,15 @@ class ServiceWorld:
         self.done: list[str] = []
         self._is_quiet = 0
         self.deaths: set[str] = set()
+        self.book = FakeWireBook(self.now)
+        self.topics = FakeTopics(WireFaults(random.Random(self.seed + 3)))
+        self._wired = FakeWireStore(self.logs[LOGS[WIRED]])
         self.executors = {name: self._make_executor(name) for name in LOGS}
+        self._wire = self._open_wire()
         with self.undisturbed():
             for executor in self.executors.values():
                 executor.step()
+            carry_tickets(self._wire)
         self.nodes = [Node(self, number) for number in range(self.nodes_count)]
 
     def now(self) -> dt.datetime:
@@ -224,6 +251,9 @@ class ServiceWorld:
     def _make_topology(self, names: tuple[str, ...]) -> Topology:
         made = [make_topology("shop", "lake", "mirror", executors=(name,), log=LOGS[name]) for name in names]
         executors = {name: spec for each in made for name, spec in each.executors.items()}
+        if WIRED in executors:
+            wired = replace(executors[WIRED].executor, communication="kafka", location="main")
+            executors[WIRED] = replace(executors[WIRED], executor=wired)
         return replace(made[0], executors=executors)
 
     def change_topology(self, *names: str) -> None:
@@ -231,7 +261,13 @@ class ServiceWorld:
 
     def _make_executor(self, name: str) -> FakeExecutor:
         raw = self.logs[LOGS[name]]
-        return FakeExecutor(name, Called(self, name, "executor", raw), raw, self.mishaps)
+        return FakeExecutor(name, Called(self, name, "executor", raw), raw, self.mishaps, self.slots)
+
+    def _open_wire(self) -> KafkaWire:
+        """Its process is the executor's, and knows nothing of those before it."""
+        log = self.logs[LOGS[WIRED]]
+        wired, tickets = Called(self, WIRED, "wired", self._wired), Called(self, WIRED, "executor", log)
+        return open_executor_end(WIRED, log, wired, tickets, self.topics)
 
     def undisturbed(self) -> "_Undisturbed":
         return _Undisturbed(self)
@@ -299,8 +335,15 @@ class ServiceWorld:
             return
         try:
             executor.step()
+            if executor.name == WIRED:
+                carry_tickets(self._wire)
         except DiedError:
-            executor.die()
+            self.kill(executor)
+
+    def kill(self, executor: FakeExecutor) -> None:
+        executor.die()
+        if executor.name == WIRED:
+            self._wire = self._open_wire()
 
     def ask(self, act: Callable[[FlowManager], object]) -> str:
         """A user's request to any node. Returns what came of it: a user hears of refusals, and asks no more."""
@@ -340,12 +383,13 @@ class ServiceWorld:
     def calm_down(self) -> None:
         """No further fault; whoever drained or was paused is there again."""
         self.fault_share, self.fault_at, self.away = 0.0, {}, set()
+        self.topics.faults.lost = self.topics.faults.unanswered = self.topics.faults.doubled = 0.0
         self.mishaps.passing = self.mishaps.staying = self.mishaps.dying = 0.0
         self.change_topology(*LOGS)
         for executor in self.executors.values():
             executor.paused_until_s = 0.0
             if executor.phase is not ExecutorPhase.WORKING:
-                executor.die()
+                self.kill(executor)
 
 
 class _Undisturbed:

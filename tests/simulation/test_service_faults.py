@@ -10,6 +10,7 @@ import pytest
 from gobblin_assets.service.executor_health import ExecutorHealths, HealthState
 from gobblin_assets.service.placement import JobPlacement
 from tests.simulation.service_history import STORIES, Story, run_story
+from tests.simulation.service_mutants import SENT_ONCE
 from tests.simulation.service_world import CalledLogs, Fault, ServiceWorld
 from tests.support.shares import Share
 
@@ -32,6 +33,12 @@ def test_every_single_fault_is_made_good(story: Story) -> None:
     for at in range(1, run_story(story) + 1):
         for fault in Fault:
             run_story(story, at, fault)
+
+
+def test_a_ticket_that_is_not_sent_again_behind_a_lost_topic_is_noticed() -> None:
+    story = next(each for each in STORIES if each.name == "a flow over a wire whose topic is made anew")
+    with SENT_ONCE.change(), pytest.raises(AssertionError, match="is ORCHESTRATED"):
+        run_story(story)
 
 
 def test_an_executor_that_has_left_the_topology_gets_no_more() -> None:

@@ -174,7 +174,9 @@ class FlowWorld:
         self.monitor = Monitor(self.executions, self.logs)
         self.schedules = PostgresScheduleStore(self.engine)
         self.scheduler = Scheduler(self.schedules)
-        self.launcher = Launcher(self.schedules, self.store, self.flows.compiling, self.flows.writes)
+        self.launcher = Launcher(
+            self.schedules, self.store, self.flows.compiling, self.flows.writes, placement.find_given_max
+        )
         self.executor = PlayedExecutor(self.engine)
 
     def beat(self, name: str = EXECUTOR, phase: ExecutorPhase = ExecutorPhase.WORKING, *, slots: int = 10) -> None:

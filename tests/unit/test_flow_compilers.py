@@ -162,6 +162,35 @@ def test_a_bound_job_moves_to_another_executor_of_its_log_alone() -> None:
     assert show_plan(same_log) == ["salesforce -into-nosql-> nosql by cheap"]
 
 
+@pytest.mark.parametrize("source", ["shop", "changes"])
+def test_a_job_s_ticket_is_the_same_on_each_executor_of_its_log(source: str) -> None:
+    """So a job that moves keeps its ticket. On another log it would be another one, and it does not move there."""
+    nodes: Mapping[str, Any] = {
+        "shop": {"kind": "database", "connection": "shop"},
+        "changes": {"kind": "change_log", "connection": "shop"},
+        "lake": {"kind": "files", "root": "/data/lake"},
+        "archive": {"kind": "files", "root": "/data/archive"},
+    }
+    of_source = {"shop": {"datasets": [{"table": "public.orders"}]}, "changes": {"publication": "lake"}}
+    destinations = {"shop": ["lake", "archive"], "changes": ["lake"]}[source]
+    parameters = {"datasets": [{"table": "public.orders"}], **of_source[source]}
+    can_do: Mapping[str, Any] = {"capabilities": ["ingest.jdbc", "distcp", "sink.postgres_log"], "nodes": [*nodes]}
+
+    def list_tickets(**executors: Mapping[str, Any]) -> list[Any]:
+        made = make_compiler(make_topology(nodes, {name: {**can_do, **each} for name, each in executors.items()}))
+        spec = make_flow(source, [{"node": destinations[0]}, *destinations[1:]], parameters=parameters)
+        return [job_ticket_to_json(job.ticket) for job in plan_flow(made, spec).jobs]
+
+    first = list_tickets(first={})
+    assert len(first) == len(destinations)
+    assert first == list_tickets(second={"cost": 7, "technology": "dagster", "location": "elsewhere"})
+    assert first == list_tickets(wired={"communication": "kafka", "location": "main"})
+    other_log = list_tickets(
+        first={"nodes": ["shop", "changes", "lake"]}, far={"nodes": ["lake", "archive"], "log": "far"}
+    )
+    assert (first == other_log) is (source == "changes"), "a copy reads the ledger, or lists"
+
+
 def test_a_flow_grows_from_what_is_bound() -> None:
     names = bind(plan_flow(compiler(), flow("hdfs")))
     better = compiler(topology(x3={"capabilities": ["ingest.jdbc"], "nodes": ["salesforce", "hdfs"]}))

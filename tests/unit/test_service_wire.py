@@ -1,6 +1,8 @@
 """Parts of requests and of pages that need no server: keys of Rest.li, bodies, cursors, guards, fields of forms."""
 
 import asyncio
+import json
+import threading
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from gobblin_assets.errors import (
     RejectedError,
     RetryableError,
 )
+from gobblin_assets.service.api import request_guards
 from gobblin_assets.service.api.problems import MalformedRequestError, list_headers, problem_of
 from gobblin_assets.service.api.request_guards import (
     RequestGuards,
@@ -177,6 +180,39 @@ class TestGuards:
         assert asked == []
         send_to({"type": "http.request", "body": b"{}", "more_body": False})
         assert len(asked) == 1
+
+    @pytest.mark.parametrize("is_late", [False, True])
+    def test_a_change_that_is_not_answered_is_answered_as_unknown_and_goes_on(
+        self, monkeypatch: pytest.MonkeyPatch, is_late: bool
+    ) -> None:
+        monkeypatch.setattr(request_guards, "CHANGE_WAIT_S_MAX", 0.01 if is_late else 60.0)
+        done, told = threading.Event(), []
+
+        async def application(_scope: Any, _receive: Any, send: Any) -> None:
+            # As a route does, whose thread waits for the database.
+            await asyncio.to_thread(done.wait)
+            await send({"type": "http.response.start", "status": 201, "headers": []})
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            told.append(message)
+            done.set()
+
+        async def ask() -> None:
+            headers = [(b"host", b"localhost")]
+            scope = {"type": "http", "method": "POST", "headers": headers, "raw_path": b"/", "query_string": b""}
+            if not is_late:
+                done.set()
+            await RequestGuards(application, {"localhost"})(scope, receive, send)
+            await asyncio.gather(*(each for each in asyncio.all_tasks() if each is not asyncio.current_task()))
+
+        asyncio.run(ask())
+        assert [each["status"] for each in told if each["type"] == "http.response.start"] == [503 if is_late else 201]
+        if is_late:
+            said = json.loads(told[1]["body"])
+            assert (said["family"], "Idempotency-Key" in said["hint"]) == ("OutcomeUnknownError", True)
 
     def test_no_query_has_what_no_database_takes(self) -> None:
         refuse_nul(b"search=a%20b")

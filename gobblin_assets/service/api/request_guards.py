@@ -1,17 +1,18 @@
-"""Guards in front of every request: the host it names, the page it comes from, its size, its path.
+"""Guards in front of every request: the host it names, the page it comes from, its size, its path; and its time.
 
 A page of another origin can send a form, and a name of another owner may resolve to this machine. Both are refused, so
 that a browser on the same machine can be used for other things as well. The path reaches the routes as it was sent, so
 that a name may contain a slash, which is sent as %2F.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import GobblinError, OutcomeUnknownError, RejectedError
 from gobblin_assets.service.api.problems import (
     PROBLEM_TYPE,
     BodyTooLargeError,
@@ -24,6 +25,14 @@ from gobblin_assets.service.api.problems import (
 BODY_BYTES_MAX: Final = 2 << 20
 _DISCARDED_BYTES_MAX: Final = 64 << 20
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+CHANGE_WAIT_S_MAX: Final = 12.0
+"""So long a change is waited for: a network that swallows what is sent refuses nothing, and answers nothing."""
+
+_UNANSWERED: Final = OutcomeUnknownError(
+    f"the database did not answer within {CHANGE_WAIT_S_MAX:g} s: it may have been done",
+    hint="Send the request again with the same Idempotency-Key, or look first.",
+)
 
 _UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -58,7 +67,16 @@ class RequestGuards:
             return
         if body is None:
             return
-        await self._application(guarded, _replay(body, receive), send)
+        answer = _FirstAnswer(send)
+        answering = asyncio.ensure_future(self._application(guarded, _replay(body, receive), answer.send))
+        is_change = scope["method"] in _UNSAFE and b"wait_s=" not in scope["query_string"]
+        await asyncio.wait({answering}, timeout=CHANGE_WAIT_S_MAX if is_change else None)
+        if not answering.done() and not answer.has_begun:
+            # What it asks for may still be done: whoever sends it again with its key makes no second one.
+            answer.is_given_up = True
+            await _answer(_UNANSWERED, send)
+            return
+        await answering
 
 
 def check_host(host: str, hosts: Collection[str]) -> None:
@@ -151,7 +169,21 @@ def _replay(body: bytes, receive: _Receive) -> _Receive:
     return replay
 
 
-async def _answer(error: RejectedError, send: _Send) -> None:
+class _FirstAnswer:
+    """Passes an answer on, unless another one was given meanwhile."""
+
+    def __init__(self, send: _Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.is_given_up = False
+
+    async def send(self, message: _Message) -> None:
+        if not self.is_given_up:
+            self.has_begun = True
+            await self._send(message)
+
+
+async def _answer(error: GobblinError, send: _Send) -> None:
     problem = problem_of(error)
     body = json.dumps(problem.to_json()).encode()
     headers = [

@@ -234,12 +234,11 @@ _AHEAD: Final = f"""
 _COUNT_AHEAD = text(_AHEAD)
 
 # Those that were held come behind those that were not tried yet.
-_TAKE_PENDING = text(f"""
+_TAKE_PENDING = text("""
     WITH oldest AS MATERIALIZED (
         SELECT p.execution_id FROM gobblin_service.flow_execution p
          WHERE p.launch_at <= now()
-           AND (p.waits_for = ''
-                OR p.waits_for NOT IN (SELECT executor FROM ({_AHEAD}) AS a WHERE a.ahead >= :ahead_max))
+           AND p.waits_for <> ALL (CAST(:full AS text[]))
          ORDER BY p.launch_at, p.execution_id LIMIT :limit FOR UPDATE SKIP LOCKED)
     UPDATE gobblin_service.flow_execution e SET launch_at = now() + make_interval(secs => :hold_s)
       FROM oldest o WHERE e.execution_id = o.execution_id
@@ -363,8 +362,8 @@ class PostgresScheduleStore:
 
         return self._do_one("begin flows that always run", body)
 
-    def take_pending(self, *, limit: int, ahead_max: int, hold_s: float) -> Sequence[PendingExecution]:
-        arguments = {"limit": limit, "ahead_max": ahead_max, "hold_s": hold_s}
+    def take_pending(self, *, limit: int, full: Collection[str], hold_s: float) -> Sequence[PendingExecution]:
+        arguments = {"limit": limit, "full": list(full), "hold_s": hold_s}
 
         def take(connection: Connection) -> Sequence[int]:
             return connection.execute(_TAKE_PENDING, arguments).scalars().all()

@@ -95,10 +95,11 @@ class SimpleKafkaSpecExecutor:
     def settle_cancel(self, ticket_id: TicketId) -> TicketId | None:  # noqa: ARG002  the executor settles it
         return None
 
-    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
+    def end_unclaimed(self, ticket_id: TicketId, message: str, *, is_lost: bool = False) -> bool:
         is_due = self._book.begin_withdrawal(ticket_id)
         if is_due:
-            self._produce(self._book.find_key(ticket_id) or self._executor, WithdrawOrder(ticket_id, message))
+            order = WithdrawOrder(ticket_id, message, is_lost)
+            self._produce(self._book.find_key(ticket_id) or self._executor, order)
         return is_due is None
 
     def list_reports(

@@ -147,8 +147,9 @@ class SimpleRESTSpecExecutor:
         other = self._post(f"/tickets/{ticket_id}/settle", {}).get("other")
         return None if other is None else TicketId(read_uuid(other, "other"))
 
-    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
-        return self._post(f"/tickets/{ticket_id}/withdraw", {"message": message}).get("has_ended") is True
+    def end_unclaimed(self, ticket_id: TicketId, message: str, *, is_lost: bool = False) -> bool:
+        said = {"message": message, "is_lost": is_lost}
+        return self._post(f"/tickets/{ticket_id}/withdraw", said).get("has_ended") is True
 
     def list_reports(
         self, ticket_ids: Sequence[TicketId], after: Mapping[TicketId, tuple[int, int]], *, limit: int

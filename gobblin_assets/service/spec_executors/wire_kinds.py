@@ -13,7 +13,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.extensions import Extensions
 from gobblin_assets.model.job_ticket import LogId
 from gobblin_assets.service.ticket_logs import TicketLogs, TicketWire
-from gobblin_assets.service.topology import BY_LOG, ExecutorSpec, Topology
+from gobblin_assets.service.topology import BY_LOG, ExecutorSpec, Topology, is_way_of_log
 from gobblin_assets.state.log_drains import LogDrainStore
 from gobblin_assets.state.overview import Overview
 
@@ -75,7 +75,7 @@ class ExecutorWires:
             wire.close()
 
     def get_store(self, way: str) -> TicketWire:
-        if _is_log(way):
+        if is_way_of_log(way):
             return self._logs.get_store(way)
         with self._lock:
             found = self._wires.get(way)
@@ -86,12 +86,12 @@ class ExecutorWires:
             return found
 
     def get_log_id(self, way: str) -> LogId:
-        if _is_log(way):
+        if is_way_of_log(way):
             return self._logs.get_log_id(way)
         return self.get_store(way).find_log_id()
 
     def get_overview(self, way: str) -> Overview:
-        if _is_log(way):
+        if is_way_of_log(way):
             return self._logs.get_overview(way)
         with self._lock:
             log = self._get_executor(way).log
@@ -116,10 +116,6 @@ class ExecutorWires:
                 hint="Put it back with its name and communication, or cancel what waits for it.",
             )
         return found
-
-
-def _is_log(way: str) -> bool:
-    return ":" not in way
 
 
 def _list_ways(topology: Topology) -> dict[str, ExecutorSpec]:

@@ -25,6 +25,7 @@ from gobblin_assets.model.job_ticket import (
     LogId,
     SentTicket,
     TicketId,
+    TicketShape,
     TicketVerb,
     sent_ticket_from_json,
     sent_ticket_to_json,
@@ -137,7 +138,7 @@ _PROBE = text("""
 """)
 
 _LOCK = text("""
-    SELECT verb, job, cancels, digest, body, ended_as,
+    SELECT verb, job, shape, cancels, digest, body, ended_as,
            extract(epoch FROM clock_timestamp() - sent_at)::float8 AS age_s
       FROM gobblin.job_ticket WHERE ticket_id = :ticket_id FOR UPDATE
 """)
@@ -429,14 +430,17 @@ class PostgresTicketStore:
     def list_cancels(self, ticket_id: TicketId) -> Sequence[TicketId]:
         return self._do("list who cancels", lambda c: waiting_tickets.list_cancels(c, ticket_id))
 
-    def end_unclaimed(self, ticket_id: TicketId, message: str) -> bool:
+    def end_unclaimed(self, ticket_id: TicketId, message: str, *, is_lost: bool = False) -> bool:
         def body(connection: Connection) -> bool:
             found = connection.execute(_LOCK, {"ticket_id": ticket_id}).one_or_none()
             if found is None:
                 raise RejectedError(
                     f"the log has no ticket {ticket_id}", field="ticket", hint="The job of an execution has its id."
                 )
-            return found.ended_as is not None or _end_idle(connection, ticket_id, message)
+            is_worker = found.shape == TicketShape.WORKER.value
+            return found.ended_as is not None or _end_idle(
+                connection, ticket_id, message, ends_live=is_lost and is_worker
+            )
 
         return self._do("end a ticket that nobody works on", body, committed=Failpoint.TICKET_ENDED)
 
@@ -649,10 +653,10 @@ def _settle(connection: Connection, ticket_id: TicketId, other: TicketId, report
     return None
 
 
-def _end_idle(connection: Connection, ticket_id: TicketId, message: str) -> bool:
-    """End a locked ticket as cancelled, unless its last attempt lives."""
+def _end_idle(connection: Connection, ticket_id: TicketId, message: str, *, ends_live: bool = False) -> bool:
+    """End a locked ticket as cancelled, and its last attempt, unless that lives and ``ends_live`` is not said."""
     last = connection.execute(_LAST_CLAIM, {"ticket_id": ticket_id}).one_or_none()
-    if last is not None and last.is_live:
+    if last is not None and last.is_live and not ends_live:
         return False
     attempt = Claim(ticket_id, 0 if last is None else last.attempt)
     _end(connection, attempt, uuid.uuid4(), AttemptEnd.CANCELLED, _said(message))

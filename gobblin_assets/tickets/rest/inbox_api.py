@@ -160,8 +160,9 @@ def _settle(inbox: ServedInbox, request: Request, _body: bytes) -> _Answer:
 
 
 def _withdraw(inbox: ServedInbox, request: Request, body: bytes) -> _Answer:
-    message = read_message(_read_json(body).get("message"))
-    return {"has_ended": inbox.tickets.end_unclaimed(_read_path(request), message)}
+    asked = _read_json(body)
+    message, is_lost = read_message(asked.get("message")), asked.get("is_lost") is True
+    return {"has_ended": inbox.tickets.end_unclaimed(_read_path(request), message, is_lost=is_lost)}
 
 
 def _give_up(inbox: ServedInbox, request: Request, body: bytes) -> _Answer:
