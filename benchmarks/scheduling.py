@@ -213,7 +213,7 @@ def _write_lateness(late: Samples, middle: Samples, count: int) -> Table:
         ("p99 of their lateness", "median", "smallest", "largest", "p50"),
         tuple((*late.row(name), seconds(middle.median(name))) for name in late.by_name),
         (
-            f"From the slot to the execution's row, by the database's clock. The minute: {_MINUTES_MAX} rounds at most.",
+            f"From the slot to the execution's row, by the database's clock. The minute: at most {_MINUTES_MAX} rounds",
             *(verdict(f"{name}, p99", late.median(name), goal) for name, goal in goals.items()),
         ),
     )
