@@ -6,18 +6,17 @@ Nodes are processes. They only fire: what is behind a fire is in the measures of
 import contextlib
 import json
 import signal
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from sqlalchemy import Engine, text
 
 from benchmarks.service_world import fill, write_topology
-from benchmarks.sink_world import percentile
+from benchmarks.sink_world import percentile, postgres_s
 from benchmarks.tables import Options, Samples, Table, seconds, verdict, verdict_at_least
 from benchmarks.world import World
 from gobblin_assets.service.flow_manager import FlowManager
@@ -44,6 +43,8 @@ _WAIT_S_MAX: Final = 60.0
 _LOOK_S: Final = 0.5
 _NODE_S_MAX: Final = 600.0
 
+_FIRE, _LAUNCH = "a fire", "a launch"
+_OF_NODE, _OF_POSTGRES = ": the node's processor", ": Postgres' processor"
 _TOGETHER, _KILLED, _MINUTE = (
     "at once, 3 nodes",
     "at once, 3 nodes, one of which is killed",
@@ -89,19 +90,19 @@ def measure(world: World, options: Options) -> list[Table]:
     fill(world, topology, flows)
     with world.engine.begin() as connection:
         connection.exec_driver_sql(_SCHEDULE)
-    rates, launched, late, middle = [], [], Samples(), Samples()
+    found, late, middle = Samples(), Samples(), Samples()
     settings, roles = Settings(world.home), {NodeRole.API}
     with open_service(settings, topology, [], "multi_hop", {}, lambda _line: None, roles=roles) as opened:
         for _ in range(options.runs):
-            rates.append(at_once / _fire_alone(world.engine, at_once))
-            launched.append(_launch_alone(world.engine, opened.flows, launches) / launches)
+            _fire_alone(world, at_once, found)
+            _launch_alone(world, opened.flows, launches, found)
     for _ in range(options.runs):
         with _nodes(world) as nodes:
             for name, within_s, killed in ((_TOGETHER, 0.0, None), (_MINUTE, minute_s, None), (_KILLED, 0.0, nodes[0])):
-                found = _fire_together(world.engine, at_once, within_s, killed)
-                late.add(name, percentile(found, 0.99))
-                middle.add(name, percentile(found, 0.5))
-    return [_write_rates(rates, launched, at_once, launches), _write_lateness(late, middle, at_once)]
+                seen = _fire_together(world.engine, at_once, within_s, killed)
+                late.add(name, percentile(seen, 0.99))
+                middle.add(name, percentile(seen, 0.5))
+    return [_write_rates(found, at_once, launches), _write_lateness(late, middle, at_once)]
 
 
 def _make_due(engine: Engine, count: int, after_s: float, within_s: float = 0.0) -> None:
@@ -115,30 +116,33 @@ def _make_due(engine: Engine, count: int, after_s: float, within_s: float = 0.0)
         connection.execute(_DUE, {"after_s": after_s, "within_s": within_s, "count": count})
 
 
-def _fire_alone(engine: Engine, count: int) -> float:
-    """Seconds of one node, which is this process: all have been due for an hour."""
-    _make_due(engine, count, -3600.0)
-    scheduler = Scheduler(PostgresScheduleStore(engine))
-    begun = time.monotonic()
-    fired = scheduler.look()
-    taken_s = time.monotonic() - begun
-    if fired != count:
-        raise RuntimeError(f"{fired} of {count} flows were fired")
-    return taken_s
+def _fire_alone(world: World, count: int, found: Samples) -> None:
+    """One node, which is this process: all have been due for an hour."""
+    _make_due(world.engine, count, -3600.0)
+    scheduler = Scheduler(PostgresScheduleStore(world.engine))
+    _measure_look(world, _FIRE, scheduler.look, count, found)
 
 
-def _launch_alone(engine: Engine, flows: FlowManager, count: int) -> float:
-    """Seconds of one node, which is this process: from executions that wait to their jobs, which nobody sends."""
-    _fire_alone(engine, count)
+def _launch_alone(world: World, flows: FlowManager, count: int, found: Samples) -> None:
+    """One node, which is this process: from executions that wait to their jobs, which nobody sends."""
+    _make_due(world.engine, count, -3600.0)
+    schedules = PostgresScheduleStore(world.engine)
+    Scheduler(schedules).look()
     # Jobs of earlier rounds are not begun either.
-    store = PostgresFlowStore(engine)
-    launcher = Launcher(PostgresScheduleStore(engine), store, flows.compiling, flows.writes, ahead_max=1_000_000)
-    begun = time.monotonic()
-    launched = launcher.look()
-    taken_s = time.monotonic() - begun
-    if launched != count:
-        raise RuntimeError(f"{launched} of {count} executions were launched")
-    return taken_s
+    store = PostgresFlowStore(world.engine)
+    launcher = Launcher(schedules, store, flows.compiling, flows.writes, ahead_max=1_000_000)
+    _measure_look(world, _LAUNCH, launcher.look, count, found)
+
+
+def _measure_look(world: World, name: str, look: Callable[[], int], count: int, found: Samples) -> None:
+    """Milliseconds of each of ``count``, which one look does."""
+    before = time.monotonic(), time.process_time(), postgres_s(world.server)
+    done = look()
+    after = time.monotonic(), time.process_time(), postgres_s(world.server)
+    if done != count:
+        raise RuntimeError(f"{name}: {done} of {count} were done")
+    for what, begun, ended in zip(("", _OF_NODE, _OF_POSTGRES), before, after, strict=True):
+        found.add(name + what, 1_000.0 * (ended - begun) / count)
 
 
 def _fire_together(
@@ -183,22 +187,19 @@ def _nodes(world: World) -> Iterator[Sequence["subprocess.Popen[str]"]]:
         yield nodes
 
 
-def _write_rates(rates: Sequence[float], launched: Sequence[float], at_once: int, launches: int) -> Table:
-    fires, launch_ms = statistics.median(rates), [1_000 * each for each in launched]
+def _write_rates(found: Samples, at_once: int, launches: int) -> Table:
+    def row(name: str) -> tuple[str, ...]:
+        values = found.by_name[name]
+        return (name, *(f"{value:.2f} ms" for value in (found.median(name), min(values), max(values))))
+
     return Table(
         "Fires and launches of flows that are due",
         ("one node", "median", "smallest", "largest"),
-        (
-            ("fires /s", *(f"{value:,.0f}" for value in (fires, min(rates), max(rates)))),
-            (
-                "a launch",
-                *(f"{value:.1f} ms" for value in (statistics.median(launch_ms), min(launch_ms), max(launch_ms))),
-            ),
-        ),
+        tuple(row(name) for name in found.by_name),
         (
             f"{at_once:,} flows are fired, each with a slot and an execution; a Postgres that waits for its disk.",
             f"{launches:,} executions are launched: compiled, and given a job whose ticket nobody sends.",
-            verdict_at_least("fires", fires, FIRES_PER_S_MIN, "/s"),
+            verdict_at_least("fires", 1_000.0 / found.median(_FIRE), FIRES_PER_S_MIN, "/s"),
         ),
     )
 
