@@ -83,7 +83,7 @@ _PEER_RUNS: Final = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MinutelyRun:
     """Its slot, when it was made, and when its job or task began (Unix time, s)."""
 
     slot: float
@@ -92,10 +92,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WayFound:
     """``slots``: that were in the outage; ``told``: of these, what the database says of them."""
 
-    runs: Sequence[Run]
+    runs: Sequence[MinutelyRun]
     missed: int
     slots: int
     told: int
@@ -141,7 +141,7 @@ def measure(world: World, options: Options) -> list[Table]:
             runs = _list_own(world) if name == _OURS else airflow.list_runs()
             slots = _FLOWS * _count_slots(killed, up, 30.0 if name == _OURS else 0.0)
             had = sum(killed < run.slot <= up for run in runs)
-            found[name] = Found(
+            found[name] = WayFound(
                 [run for run in runs if begun < run.slot <= killed - 30.0],
                 slots - had,
                 slots,
@@ -205,18 +205,18 @@ class _Airflow:
             time.sleep(_LOOK_S)
         raise RuntimeError(f"Airflow's API server did not start:\n{read_end(self._folder / 'api-server.log')}")
 
-    def list_runs(self) -> list[Run]:
+    def list_runs(self) -> list[MinutelyRun]:
         engine = create_engine(self._url.set(drivername="postgresql+psycopg"))
         try:
             with engine.connect() as connection:
-                return [Run(*row) for row in connection.execute(_PEER_RUNS)]
+                return [MinutelyRun(*row) for row in connection.execute(_PEER_RUNS)]
         finally:
             engine.dispose()
 
 
-def _list_own(world: World) -> list[Run]:
+def _list_own(world: World) -> list[MinutelyRun]:
     with world.engine.connect() as connection:
-        return [Run(*row) for row in connection.execute(_OWN_RUNS, {"group": _GROUP})]
+        return [MinutelyRun(*row) for row in connection.execute(_OWN_RUNS, {"group": _GROUP})]
 
 
 def _count_told(world: World, first: float, last: float) -> int:
@@ -236,7 +236,7 @@ def _spent(roots: Sequence[int]) -> tuple[float, float]:
     return sum(each[0] for each in spent), sum(each[1] for each in spent)
 
 
-def _write(found: Mapping[str, Found], down_s: float) -> Table:
+def _write(found: Mapping[str, WayFound], down_s: float) -> Table:
     def of_lateness(values: Sequence[float]) -> tuple[str, str]:
         return seconds(percentile(values, 0.5)), seconds(max(values))
 
