@@ -173,7 +173,8 @@ def _measure_dagster(world: World, asker: Asker, dev: DagsterDev, name: str, sam
     moments, shown = _run_one(world, asker, name)
     (record,) = dev.instance.get_run_records(dg.RunsFilter(tags={TICKET_TAG: str(moments.ticket_id)}))
     run_id = record.dagster_run.run_id
-    looked = _find_look(dev, run_id)
+    # A look may have begun before the ticket came, which it saw.
+    looked = max(_find_look(dev, run_id), moments.sent)
     asked, started = (
         dev.instance.get_records_for_run(run_id, of_type=kind).records[0].timestamp
         for kind in (dg.DagsterEventType.RUN_ENQUEUED, dg.DagsterEventType.STEP_START)
