@@ -67,14 +67,14 @@ def measure(world: World, options: Options) -> list[Table]:
             job = SinkJob(world, found["job_name"], world.home, {})
             _await(partial(_is_published, job, begun_at), "lanes that are published")
             _await(partial(_is_held, job, begun_at), "lanes that are held")
-            holder = _await_job(served.port)["job_group"]
+            holder = _await_job(served.port)["executor"]
             begun_at = dt.datetime.now(dt.UTC)
             _kill_all(running[holder])
             _await(partial(_is_held, job, begun_at), "lanes that are held again")
             samples.add(_HELD, (dt.datetime.now(dt.UTC) - begun_at).total_seconds())
             _await(partial(_is_published, job, begun_at), "lanes that are published again")
             samples.add(_PUBLISHED, (dt.datetime.now(dt.UTC) - begun_at).total_seconds())
-            if _await_job(served.port)["job_group"] == holder:
+            if _await_job(served.port)["executor"] == holder:
                 raise RuntimeError(f"the executor {holder} was killed, and has the job still")
             running[holder] = stack.enter_context(executing(world, holder, variables))
             time.sleep(_HEARD_S)
