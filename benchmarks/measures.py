@@ -15,13 +15,14 @@ from benchmarks import (
     copies_to_store,
     copy_listing,
     copy_runs,
-    dagster_tickets,
+    due_flows,
     flow_compiling,
     kafka_alternatives,
     kafka_planning,
     kafka_small_topics,
     kafka_throughput,
     long_log,
+    many_flows,
     many_runs,
     outage,
     report_delay,
@@ -38,10 +39,11 @@ from benchmarks import (
     table_loads,
     table_planning,
     topic_loads,
+    worker_moves,
     write_overhead,
 )
 from benchmarks.machine import describe_machine
-from benchmarks.peers import large_table, loads, typed_commands, warm_spark
+from benchmarks.peers import airflow, large_table, loads, typed_commands, warm_spark
 from benchmarks.tables import Options, Table
 from benchmarks.world import World, open_world
 
@@ -71,7 +73,10 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "flow_compiling": flow_compiling.measure,
     "service": service.measure,
     "scheduling": scheduling.measure,
-    "dagster_tickets": dagster_tickets.measure,
+    "many_flows": many_flows.measure,
+    "due_flows": due_flows.measure_claims,
+    "packed_flows": due_flows.measure_packs,
+    "worker_moves": worker_moves.measure,
     "topic_loads": topic_loads.measure,
     "cdc_changes": cdc_changes.measure,
     "cdc_copy": cdc_copy.measure,
@@ -89,6 +94,7 @@ MEASURES: dict[str, Callable[[World, Options], list[Table]]] = {
     "peers": loads.measure,
     "large_table": large_table.measure,
     "warm_spark": warm_spark.measure,
+    "airflow": airflow.measure,
 }
 
 

@@ -1,6 +1,6 @@
-"""Schedules of many flows: how fast nodes fire, how late flows begin that are due at once, and what many flows cost.
+"""Schedules of many flows: how fast nodes fire and launch, and how late flows begin that are due at once.
 
-Nodes are processes. They only fire: what a launch takes is in the measure of the service.
+Nodes are processes. They only fire: what is behind a fire is in the measures of the service and of flows that are due.
 """
 
 import contextlib
@@ -9,158 +9,166 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Engine, text
 
-from benchmarks.process_times import tree_s
-from benchmarks.service_world import GROUP_FLOWS, Asker, fill, serve_flows, write_topology
+from benchmarks.service_world import fill, write_topology
 from benchmarks.sink_world import percentile, postgres_s
-from benchmarks.tables import Options, Samples, Table, seconds, timed, verdict, verdict_at_least
+from benchmarks.tables import Options, Samples, Table, seconds, verdict, verdict_at_least
 from benchmarks.world import World
+from gobblin_assets.service.flow_manager import FlowManager
+from gobblin_assets.service.launcher import Launcher
+from gobblin_assets.service.opening import open_service
+from gobblin_assets.service.postgres.flows import PostgresFlowStore
 from gobblin_assets.service.postgres.schedules import PostgresScheduleStore
+from gobblin_assets.service.roles import NodeRole
 from gobblin_assets.service.scheduler import Scheduler
+from gobblin_assets.settings import Settings
 
 FIRES_PER_S_MIN: Final = 2_000.0
 LATE_S_MAX: Final = 5.0
 KILLED_LATE_S_MAX: Final = 10.0
-NODE_MB_MAX: Final = 400.0
-STATUS_S_MAX: Final = 0.1
 
 _FLOWS, _FLOWS_QUICK = 100_000, 1_000
 _AT_ONCE, _AT_ONCE_QUICK = 10_000, 500
-_EXECUTIONS, _EXECUTIONS_QUICK = 1_000_000, 10_000
-_REQUESTS, _REQUESTS_QUICK = 100, 20
+_LAUNCHES, _LAUNCHES_QUICK = 200, 20
+_MINUTE_S, _MINUTE_S_QUICK = 60.0, 3.0
 _NODES: Final = 3
 _DUE_IN_S: Final = 3.0
 _KILL_BEHIND_S: Final = 0.3
 _WAIT_S_MAX: Final = 60.0
+_LOOK_S: Final = 0.5
+_NODE_S_MAX: Final = 600.0
 
-_ONE, _TOGETHER, _KILLED, _MINUTE = (
-    "one node, fires /s",
+_FIRE, _LAUNCH = "a fire", "a launch"
+_OF_NODE, _OF_POSTGRES = ": the node's processor", ": Postgres' processor"
+_TOGETHER, _KILLED, _MINUTE = (
     "at once, 3 nodes",
     "at once, 3 nodes, one of which is killed",
     "within a minute, 3 nodes",
 )
 
-# What is fired is not due again in this measure.
-_SCHEDULES: Final = (
-    'UPDATE gobblin_service.flow_version SET config = config || \'{"schedule": "30 4 1 1 *"}\'',
+# What is fired is not due again in this measure: its slots are a year apart.
+_SCHEDULE: Final = 'UPDATE gobblin_service.flow_version SET config = config || \'{"schedule": "30 4 1 1 *"}\''
+
+
+_RESET: Final = (
+    "UPDATE gobblin_service.flow SET next_fire_at = NULL, due_at = NULL WHERE next_fire_at IS NOT NULL",
+    "TRUNCATE gobblin_service.flow_slot",
     """
-    UPDATE gobblin_service.flow_execution SET status = 'CANCELLED', launch_at = NULL, ended_at = now()
-     WHERE ended_at IS NULL
+    UPDATE gobblin_service.flow_execution
+       SET status = 'CANCELLED', launch_at = NULL, ended_at = now(), fire_at = NULL WHERE fire_at IS NOT NULL
     """,
 )
 
-_DUE: Final = """
+_DUE: Final = text("""
     UPDATE gobblin_service.flow f SET next_fire_at = d.at, due_at = d.at
-      FROM (SELECT flow_id, now() + make_interval(secs => :after_s + :within_s * row_number() OVER () / :count) AS at
+      FROM (SELECT flow_id, clock_timestamp() + make_interval(secs => :after_s + :within_s * random()) AS at
               FROM gobblin_service.flow WHERE deleted_at IS NULL LIMIT :count) AS d
      WHERE f.flow_id = d.flow_id
-"""
-
-_LATENESS: Final = text("""
-    SELECT extract(epoch FROM started_at - fire_at) FROM gobblin_service.flow_execution
-     WHERE fire_at IS NOT NULL AND launch_at IS NOT NULL
+""")
+_FIRST_DUE_IN: Final = text("""
+    SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 FROM gobblin_service.flow
+     WHERE due_at < clock_timestamp() + interval '1 day'
 """)
 
-_PAST_EXECUTIONS: Final = """
-    INSERT INTO gobblin_service.flow_execution
-           (request_id, flow_id, flow_version, status, asked_by, selection, ended_at)
-    SELECT gen_random_uuid(), f.flow_id, f.version, 'COMPLETE', f.owner, '{}', now()
-      FROM generate_series(1, :each) n, gobblin_service.flow f WHERE f.flow_name <> 'model'
-"""
-
-_PAST_JOBS: Final = """
-    INSERT INTO gobblin_service.job_execution
-           (execution_id, number, job_name, executor, log, ticket_id, ticket, "after", status, send_begun_at,
-            started_at, ended_at, forgotten_at)
-    SELECT e.execution_id, 0, b.job_name, 'local', '', gen_random_uuid(), '{}', '[]', 'COMPLETE', now(), now(), now(),
-           now()
-      FROM gobblin_service.flow_execution e JOIN gobblin_service.flow_job b USING (flow_id)
-     WHERE NOT EXISTS (SELECT FROM gobblin_service.job_execution j WHERE j.execution_id = e.execution_id)
-"""
+_LATENESS: Final = text("""
+    SELECT extract(epoch FROM started_at - fire_at)::float8 FROM gobblin_service.flow_execution
+     WHERE fire_at IS NOT NULL
+""")
 
 
 def measure(world: World, options: Options) -> list[Table]:
     flows = _FLOWS_QUICK if options.quick else _FLOWS
     at_once = _AT_ONCE_QUICK if options.quick else _AT_ONCE
+    launches = _LAUNCHES_QUICK if options.quick else _LAUNCHES
+    minute_s = _MINUTE_S_QUICK if options.quick else _MINUTE_S
     topology = write_topology(world)
     fill(world, topology, flows)
-    rates, lateness, worst = Samples(), Samples(), Samples()
+    with world.engine.begin() as connection:
+        connection.exec_driver_sql(_SCHEDULE)
+    found, late, middle = Samples(), Samples(), Samples()
+    settings, roles = Settings(world.home), {NodeRole.API}
+    with open_service(settings, topology, [], "multi_hop", {}, lambda _line: None, roles=roles) as opened:
+        for _ in range(options.runs):
+            _fire_alone(world, at_once, found)
+            _launch_alone(world, opened.flows, launches, found)
     for _ in range(options.runs):
-        _fire_alone(world.engine, at_once, rates)
-        _fire_together(world, at_once, _TOGETHER, lateness, worst)
-        _fire_together(world, at_once, _KILLED, lateness, worst, kills=1)
-        _fire_together(world, at_once, _MINUTE, lateness, worst, within_s=0.0 if options.quick else 60.0)
-    held = _hold_many(world, topology)
-    asked = _ask_among_many(world, topology, options, flows)
-    return [
-        _write_fires(rates, at_once),
-        _write_lateness(lateness, worst, at_once),
-        _write_sizes(held, asked, flows, options),
-    ]
+        with _nodes(world) as nodes:
+            for name, within_s, killed in ((_TOGETHER, 0.0, None), (_MINUTE, minute_s, None), (_KILLED, 0.0, nodes[0])):
+                seen = _fire_together(world.engine, at_once, within_s, killed)
+                late.add(name, percentile(seen, 0.99))
+                middle.add(name, percentile(seen, 0.5))
+    return [_write_rates(found, at_once, launches), _write_lateness(late, middle, at_once)]
 
 
 def _make_due(engine: Engine, count: int, after_s: float, within_s: float = 0.0) -> None:
     with engine.begin() as connection:
-        for statement in _SCHEDULES:
-            connection.execute(text(statement.replace(": ", r"\: ")))
-        connection.execute(text("UPDATE gobblin_service.flow SET next_fire_at = NULL, due_at = NULL"))
-        connection.execute(text("TRUNCATE gobblin_service.flow_slot"))
-        connection.execute(text("DELETE FROM gobblin_service.flow_execution WHERE fire_at IS NOT NULL"))
-    with engine.begin() as connection:
-        connection.execute(text(_DUE), {"after_s": after_s, "within_s": within_s, "count": count})
+        for statement in _RESET:
+            connection.exec_driver_sql(statement)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        for name in ("flow", "flow_version", "flow_execution", "flow_slot"):
-            connection.execute(text(f"VACUUM ANALYZE gobblin_service.{name}"))
+        for name in ("flow", "flow_execution", "flow_slot"):
+            connection.exec_driver_sql(f"VACUUM ANALYZE gobblin_service.{name}")
+    with engine.begin() as connection:
+        connection.execute(_DUE, {"after_s": after_s, "within_s": within_s, "count": count})
 
 
-def _fire_alone(engine: Engine, count: int, rates: Samples) -> None:
-    """In this process: all have been due for an hour."""
-    _make_due(engine, count, -3600.0)
-    scheduler = Scheduler(PostgresScheduleStore(engine))
-    fired = 0
+def _fire_alone(world: World, count: int, found: Samples) -> None:
+    """One node, which is this process: all have been due for an hour."""
+    _make_due(world.engine, count, -3600.0)
+    scheduler = Scheduler(PostgresScheduleStore(world.engine))
+    _measure_look(world, _FIRE, scheduler.look, count, found)
 
-    def fire() -> None:
-        nonlocal fired
-        fired = scheduler.look()
 
-    taken_s = timed(fire)
-    if fired != count:
-        raise RuntimeError(f"{fired} of {count} flows were fired")
-    rates.add(_ONE, count / taken_s)
+def _launch_alone(world: World, flows: FlowManager, count: int, found: Samples) -> None:
+    """One node, which is this process: from executions that wait to their jobs, which nobody sends."""
+    _make_due(world.engine, count, -3600.0)
+    schedules = PostgresScheduleStore(world.engine)
+    Scheduler(schedules).look()
+    # Jobs of earlier rounds are not begun either.
+    store = PostgresFlowStore(world.engine)
+    launcher = Launcher(schedules, store, flows.compiling, flows.writes, ahead_max=1_000_000)
+    _measure_look(world, _LAUNCH, launcher.look, count, found)
+
+
+def _measure_look(world: World, name: str, look: Callable[[], int], count: int, found: Samples) -> None:
+    """Milliseconds of each of ``count``, which one look does."""
+    before = time.monotonic(), time.process_time(), postgres_s(world.server)
+    done = look()
+    after = time.monotonic(), time.process_time(), postgres_s(world.server)
+    if done != count:
+        raise RuntimeError(f"{name}: {done} of {count} were done")
+    for what, begun, ended in zip(("", _OF_NODE, _OF_POSTGRES), before, after, strict=True):
+        found.add(name + what, 1_000.0 * (ended - begun) / count)
 
 
 def _fire_together(
-    world: World, count: int, name: str, lateness: Samples, worst: Samples, *, kills: int = 0, within_s: float = 0.0
-) -> None:
-    url = world.engine.url.render_as_string(hide_password=False)
-    with _nodes(url, _DUE_IN_S + within_s + 2 * _WAIT_S_MAX) as nodes:
-        _make_due(world.engine, count, _DUE_IN_S, within_s)
-        begun = time.monotonic()
-        if kills:
-            time.sleep(_DUE_IN_S + _KILL_BEHIND_S)
-            for node in nodes[:kills]:
-                node.send_signal(signal.SIGKILL)
-        late: list[float] = []
-        while len(late) < count:
-            if time.monotonic() > begun + _DUE_IN_S + within_s + _WAIT_S_MAX:
-                raise RuntimeError(f"{name}: {len(late)} of {count} flows were fired")
-            time.sleep(0.5)
-            with world.engine.connect() as connection:
-                late = [float(each) for each in connection.execute(_LATENESS).scalars()]
-    lateness.add(name, percentile(late, 0.99))
-    worst.add(name, percentile(late, 0.5))
+    engine: Engine, count: int, within_s: float, killed: "subprocess.Popen[str] | None"
+) -> Sequence[float]:
+    """How late each of the flows was (s). ``killed``: this node is killed while flows are fired."""
+    _make_due(engine, count, _DUE_IN_S, within_s)
+    with engine.connect() as connection:
+        time.sleep(max(0.0, connection.execute(_FIRST_DUE_IN).scalar_one()) + _KILL_BEHIND_S)
+    if killed is not None:
+        killed.send_signal(signal.SIGKILL)
+    until = time.monotonic() + within_s + _WAIT_S_MAX
+    while True:
+        with engine.connect() as connection:
+            found = connection.execute(_LATENESS).scalars().all()
+        if len(found) == count:
+            return found
+        if time.monotonic() > until:
+            raise RuntimeError(f"{len(found)} of {count} flows were fired")
+        time.sleep(_LOOK_S)
 
 
 @contextmanager
-def _nodes(url: str, seconds_: float) -> Iterator[Sequence["subprocess.Popen[str]"]]:
-    order = json.dumps({"url": url, "seconds": seconds_}) + "\n"
+def _nodes(world: World) -> Iterator[Sequence["subprocess.Popen[str]"]]:
+    url = world.engine.url.render_as_string(hide_password=False)
+    order = json.dumps({"url": url, "seconds": _NODE_S_MAX}) + "\n"
     command = [sys.executable, "-m", "benchmarks.schedule_node"]
     with contextlib.ExitStack() as stack:
         nodes = []
@@ -179,93 +187,31 @@ def _nodes(url: str, seconds_: float) -> Iterator[Sequence["subprocess.Popen[str
         yield nodes
 
 
-def _hold_many(world: World, topology: Path) -> dict[str, float]:
-    """A node that serves all flows, each of them with a schedule."""
-    _make_due(world.engine, 10, 3600.0)
-    with serve_flows(world, topology) as served:
-        before = tree_s(served.pid), postgres_s(world.server)
-        begun = time.monotonic()
-        time.sleep(10.0)
-        spent_s = time.monotonic() - begun
-        return {
-            "mb": _resident_mb(served.pid),
-            "node_share": (tree_s(served.pid) - before[0]) / spent_s,
-            "postgres_share": (postgres_s(world.server) - before[1]) / spent_s,
-        }
+def _write_rates(found: Samples, at_once: int, launches: int) -> Table:
+    def row(name: str) -> tuple[str, ...]:
+        values = found.by_name[name]
+        return (name, *(f"{value:.2f} ms" for value in (found.median(name), min(values), max(values))))
 
-
-def _resident_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024 / 1_000_000
-
-
-def _ask_among_many(world: World, topology: Path, options: Options, flows: int) -> Samples:
-    executions = _EXECUTIONS_QUICK if options.quick else _EXECUTIONS
-    with world.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        # Each statement is a transaction, and takes longer than one of the product may.
-        connection.execute(text("SET transaction_timeout = 0"))
-        connection.execute(text(_PAST_EXECUTIONS), {"each": executions // flows})
-        connection.execute(text(_PAST_JOBS))
-        for name in ("flow_execution", "job_execution"):
-            connection.execute(text(f"VACUUM ANALYZE gobblin_service.{name}"))
-        connection.invalidate()
-    found = Samples()
-    count = _REQUESTS_QUICK if options.quick else _REQUESTS
-    with serve_flows(world, topology) as served:
-        asker = Asker(served.port)
-        for name, path in {"its status": "status", "a page of its executions": "executions?limit=50"}.items():
-
-            def ask(number: int, path: str = path) -> Any:
-                flow = 1 + number * (flows - 2) // count
-                return asker.ask("GET", f"/flows/group{flow // GROUP_FLOWS}/flow{flow}/{path}")
-
-            ask(0)
-            for number in range(count):
-                found.add(name, timed(partial(ask, number)))
-    return found
-
-
-def _write_fires(rates: Samples, count: int) -> Table:
-    values = rates.by_name[_ONE]
     return Table(
-        "Fires of flows that are due",
-        ("", "median", "smallest", "largest"),
-        ((_ONE, *(f"{value:,.0f}" for value in (rates.median(_ONE), min(values), max(values)))),),
+        "Fires and launches of flows that are due",
+        ("one node", "median", "smallest", "largest"),
+        tuple(row(name) for name in found.by_name),
         (
-            f"{count:,} flows, each with a slot and an execution; a Postgres that waits for its disk.",
-            verdict_at_least("fires", rates.median(_ONE), FIRES_PER_S_MIN, "/s"),
+            f"{at_once:,} flows are fired, each with a slot and an execution; a Postgres that waits for its disk.",
+            f"{launches:,} executions are launched: compiled, and given a job whose ticket nobody sends.",
+            verdict_at_least("fires", 1_000.0 / found.median(_FIRE), FIRES_PER_S_MIN, "/s"),
         ),
     )
 
 
-def _write_lateness(lateness: Samples, middle: Samples, count: int) -> Table:
-    rows = tuple((*lateness.row(name), seconds(middle.median(name))) for name in lateness.by_name)
-    goals = {_TOGETHER: LATE_S_MAX, _KILLED: KILLED_LATE_S_MAX, _MINUTE: LATE_S_MAX}
+def _write_lateness(late: Samples, middle: Samples, count: int) -> Table:
+    goals = {_TOGETHER: LATE_S_MAX, _MINUTE: LATE_S_MAX, _KILLED: KILLED_LATE_S_MAX}
     return Table(
         f"{count:,} flows that are due",
         ("p99 of their lateness", "median", "smallest", "largest", "p50"),
-        rows,
+        tuple((*late.row(name), seconds(middle.median(name))) for name in late.by_name),
         (
             "From the slot to the execution's row, by the database's clock.",
-            *(verdict(f"{name}, p99", lateness.median(name), goal) for name, goal in goals.items()),
-        ),
-    )
-
-
-def _write_sizes(held: dict[str, float], asked: Samples, flows: int, options: Options) -> Table:
-    executions = _EXECUTIONS_QUICK if options.quick else _EXECUTIONS
-    pages = tuple(asked.row(name) for name in asked.by_name)
-    return Table(
-        f"A node of {flows:,} flows, and a flow among {executions:,} executions",
-        ("", "median", "smallest", "largest"),
-        (
-            ("memory of `service serve`", f"{held['mb']:.0f} MB", "", ""),
-            ("processor of it at rest", f"{held['node_share']:.3f}", "", ""),
-            ("processor of Postgres at rest", f"{held['postgres_share']:.3f}", "", ""),
-            *pages,
-        ),
-        (
-            verdict("memory", held["mb"], NODE_MB_MAX, "MB"),
-            *(verdict(f"{name}, p50", asked.median(name), STATUS_S_MAX) for name in asked.by_name),
+            *(verdict(f"{name}, p99", late.median(name), goal) for name, goal in goals.items()),
         ),
     )

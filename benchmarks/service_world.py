@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,9 @@ GROUP_FLOWS: Final = 200
 _MODEL: Final = "model"
 _ANSWER_S_MAX: Final = 120.0
 _LOOK_S: Final = 0.01
+_IDLE_S_MAX: Final = 2.0
+"""The service closes a connection that nobody uses for 5 s."""
+
 
 _MODEL_ENDS: Final = (
     "UPDATE gobblin_service.job_execution SET status = 'COMPLETE', started_at = now(), ended_at = now()",
@@ -88,20 +92,31 @@ class ServedFlows:
 
 
 class Asker:
-    """Requests to the service, one after another over one connection."""
+    """Requests to the service, one after another over one connection, which is a new one behind a pause."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S_MAX)
+        self._used_at = time.monotonic()
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """RuntimeError for what the service refuses: it gives no figure."""
-        given = None if body is None else json.dumps(body)
-        self._connection.request(method, f"/api/v1{path}", given)
+        return json.loads(self._send(method, f"/api/v1{path}", None if body is None else json.dumps(body)))
+
+    def read(self, path: str) -> bytes:
+        """What a GET of any path gives, such as a page for people. RuntimeError as of ``ask``."""
+        return self._send("GET", path, None)
+
+    def _send(self, method: str, path: str, given: str | None) -> bytes:
+        if time.monotonic() > self._used_at + _IDLE_S_MAX:
+            self._connection.close()
+        self._connection.request(method, path, given)
         answer = self._connection.getresponse()
         data = answer.read()
-        if answer.status >= http.client.BAD_REQUEST:
+        self._used_at = time.monotonic()
+        # Pages lead elsewhere what they refuse.
+        if answer.status >= http.client.MULTIPLE_CHOICES:
             raise RuntimeError(f"{method} {path}: {answer.status} {data.decode()}")
-        return json.loads(data)
+        return data
 
 
 def describe_flow(group: str, name: str) -> dict[str, Any]:
@@ -152,17 +167,19 @@ def serve_flows(world: World, topology: Path) -> Iterator[ServedFlows]:
 
 
 @contextmanager
-def executing(world: World) -> Iterator[None]:
+def executing(
+    world: World, name: str = EXECUTOR, variables: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
     """``executor serve`` with its defaults, until the end of the block."""
-    command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", EXECUTOR]
-    log = world.home / "executor.log"
+    command = [sys.executable, "-m", "gobblin_assets.cli", "executor", "serve", "--name", name]
+    log = world.home / f"executor.{name}.log"
     begun = time.monotonic()
-    with run_guarded(command, log, environment_of(world)) as process:
+    with run_guarded(command, log, {**environment_of(world), **(variables or {})}) as process:
         while "slots" not in read_end(log):
             if process.poll() is not None or time.monotonic() > begun + _ANSWER_S_MAX:
                 raise RuntimeError(f"the executor did not start:\n{read_end(log)}")
             time.sleep(_LOOK_S)
-        yield
+        yield process
 
 
 def _answers(port: int) -> bool:

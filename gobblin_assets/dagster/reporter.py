@@ -29,6 +29,7 @@ from gobblin_assets.dagster.reported_runs import (
     ReportedRun,
     begin_apart,
 )
+from gobblin_assets.dagster.sensor_ticks import EACH_LOOK_S
 from gobblin_assets.dagster.source_observing import SourceObservations
 from gobblin_assets.errors import GobblinError, RetryableError
 from gobblin_assets.failpoints import Failpoint, reach
@@ -53,9 +54,6 @@ REPORTER: Final = "gobblin-assets"
 _FAILURES_SHOWN_MAX: Final = 100
 
 _log = logging.getLogger(__name__)
-
-REPORTING_INTERVAL_S: Final = 2
-"""Dagster's daemon looks at all sensors every 5 s. A sensor that asks for 5 s has it look at every other time."""
 
 REPORT_S_MAX: Final = 20.0
 """Of one tick: Dagster ends one that takes 60 s. The next tick goes on."""
@@ -357,7 +355,7 @@ def build_reporting_sensor(jobs: Sequence[ReportedJob], *, name: str = REPORTING
 
     @dg.sensor(
         name=name,
-        minimum_interval_seconds=REPORTING_INTERVAL_S,
+        minimum_interval_seconds=EACH_LOOK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={STORES_KEY},
         description="Shows what the command line published, and what it could not publish.",

@@ -11,6 +11,10 @@ from gobblin_assets.dagster.instances import aware_moment
 from gobblin_assets.errors import GobblinError
 
 INTERVAL_S: Final = 15
+
+EACH_LOOK_S: Final = 2
+"""Dagster's daemon looks at all sensors every 5 s. A sensor that asks for 5 s has it look at every other time."""
+
 TRIES_READ_MAX: Final = 100
 TRY_WAIT_S_FIRST: Final = 30.0
 TRY_WAIT_S_MAX: Final = 3_600.0

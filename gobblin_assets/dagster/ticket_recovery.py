@@ -34,8 +34,8 @@ from gobblin_assets.dagster.progress import ProgressLog
 from gobblin_assets.dagster.published_checks import BLOCKED_MAX, LOADED_MAX, find_unreported_blocks
 from gobblin_assets.dagster.recovery_sensor import IDLE_MARGIN_S, RECOVERY_TAG, SEQUENCE_TAG
 from gobblin_assets.dagster.reported_runs import ReportedJob, report_blocked
-from gobblin_assets.dagster.reporter import REPORT_S_MAX, REPORTING_INTERVAL_S, report_named
-from gobblin_assets.dagster.sensor_ticks import INTERVAL_S, UNFINISHED, decide_try_wait_s, name_some
+from gobblin_assets.dagster.reporter import REPORT_S_MAX, report_named
+from gobblin_assets.dagster.sensor_ticks import EACH_LOOK_S, INTERVAL_S, UNFINISHED, decide_try_wait_s, name_some
 from gobblin_assets.dagster.ticket_layouts import TicketLayout, TicketLayouts, find_lack
 from gobblin_assets.errors import GobblinError
 from gobblin_assets.model.sequence_state import SequenceState
@@ -327,7 +327,7 @@ def build_ticket_reporting_sensor() -> dg.SensorDefinition:
 
     @dg.sensor(
         name=TICKETS_REPORTING_SENSOR,
-        minimum_interval_seconds=REPORTING_INTERVAL_S,
+        minimum_interval_seconds=EACH_LOOK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={STORES_KEY},
         description="Shows what executors outside of Dagster published of tickets' jobs, and what they could not.",

@@ -24,7 +24,14 @@ from dagster._utils.tags import TagConcurrencyLimitsCounter
 
 from gobblin_assets.dagster.dead_runs import report_lost_runs
 from gobblin_assets.dagster.ports import STORES_KEY
-from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try_wait_s, find_ended_at, read_times
+from gobblin_assets.dagster.sensor_ticks import (
+    EACH_LOOK_S,
+    TRIES_READ_MAX,
+    UNFINISHED,
+    decide_try_wait_s,
+    find_ended_at,
+    read_times,
+)
 from gobblin_assets.dagster.ticket_runs import TERMINATED, TICKETS_JOB, TICKETS_OP, find_owner_run
 from gobblin_assets.dagster.worker_runs import WORKERS_JOB
 from gobblin_assets.dagster.worker_slots import find_workers_max
@@ -41,7 +48,6 @@ FLOW_GROUP_TAG: Final = "gobblin/flow_group"
 FLOW_TAG: Final = "gobblin/flow"
 PRIORITY_TAG: Final = "dagster/priority"
 
-INTERVAL_S: Final = 5
 PACK_MAX_DEFAULT: Final = 10
 PATIENCE_S: Final = 60.0
 """So long after its run was seen to work, a ticket that is not begun is asked for again."""
@@ -77,7 +83,7 @@ def build_job_monitor(executor: str, *, pack_max: int) -> dg.SensorDefinition:
     @dg.sensor(
         name="job_monitor",
         job_name=TICKETS_JOB,
-        minimum_interval_seconds=INTERVAL_S,
+        minimum_interval_seconds=EACH_LOOK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={STORES_KEY},
         description=f"Asks for runs of the tickets that services send to the executor {executor}.",

@@ -16,10 +16,10 @@ import dagster as dg
 from gobblin_assets.dagster.dead_runs import Life, find_life
 from gobblin_assets.dagster.ports import STORES_KEY
 from gobblin_assets.dagster.run_config import SINK_TAG
-from gobblin_assets.dagster.sensor_ticks import TRIES_READ_MAX, UNFINISHED, decide_try, in_one_line
+from gobblin_assets.dagster.sensor_ticks import EACH_LOOK_S, TRIES_READ_MAX, UNFINISHED, decide_try, in_one_line
 from gobblin_assets.dagster.sink_sensor import list_dead_rounds
 from gobblin_assets.dagster.ticket_runs import find_owner_run
-from gobblin_assets.dagster.ticket_sensors import INTERVAL_S, TICKET_TAG
+from gobblin_assets.dagster.ticket_sensors import TICKET_TAG
 from gobblin_assets.dagster.ticket_sinks import SinkTelling, describe_failures, read_sinks, update_sinks, write_sinks
 from gobblin_assets.dagster.worker_runs import build_worker_config
 from gobblin_assets.dagster.worker_slots import find_workers_max
@@ -43,7 +43,7 @@ def build_workers_sensor(executor: str, job: dg.JobDefinition) -> dg.SensorDefin
     @dg.sensor(
         name=WORKERS_SENSOR,
         job=job,
-        minimum_interval_seconds=INTERVAL_S,
+        minimum_interval_seconds=EACH_LOOK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={STORES_KEY},
         description=f"Keeps a run at work on each ticket of a worker that {executor} has, and reports their sinks.",

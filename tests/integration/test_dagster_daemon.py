@@ -8,9 +8,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 from sqlalchemy import Engine, text
 
 from gobblin_assets.dagster.instance import HOME_VARIABLE, URL_VARIABLE, prepare_instance
+from gobblin_assets.dagster.ticket_sensors import find_slots
+from gobblin_assets.dagster.worker_slots import find_workers_max
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.settings import Settings
@@ -152,6 +155,10 @@ def test_the_embedded_server_holds_dagster_s_storage_in_a_database_of_its_own(ho
         with dg.DagsterInstance.from_config(environment[HOME_VARIABLE]) as instance:
             instance.add_dynamic_partitions("tenants", ["acme"])
             assert instance.get_dynamic_partitions("tenants") == ["acme"]
+            coordinator = instance.run_coordinator
+            assert isinstance(coordinator, QueuedRunCoordinator)
+            assert coordinator.dequeue_interval_seconds == 1
+            assert (find_slots(instance), find_workers_max(instance)) == (4, 2), "the limits beside it are taken"
     mine = Path(environment[HOME_VARIABLE], "dagster.yaml")
     mine.write_text("telemetry: {enabled: false}\n", encoding="utf-8")
     prepare_instance(Settings(home=home), lambda _line: None)

@@ -22,10 +22,13 @@ from gobblin_assets.dagster.ticket_sensors import (
     PRIORITY_TAG,
     TICKET_TAG,
     MonitorTick,
+    build_job_monitor,
     find_slots,
     plan_packs,
     read_tickets,
 )
+from gobblin_assets.dagster.worker_runs import build_workers_job
+from gobblin_assets.dagster.worker_sensor import build_workers_sensor
 from gobblin_assets.errors import FencedError
 from gobblin_assets.model.job_ticket import JobTicket, SentTicket, TicketId, TicketShape, TicketVerb
 from gobblin_assets.run.postgres import open_stores
@@ -188,6 +191,11 @@ def test_a_terminated_pack_is_not_begun_again_also_without_its_first_ticket(inbo
     assert inbox.look() == []
     ends = inbox.stores.tickets.find_ends(others)
     assert [ends[each].details["message"] for each in others] == [TERMINATED, TERMINATED]
+
+
+def test_the_sensors_of_tickets_take_each_look_of_the_daemon() -> None:
+    for sensor in (build_job_monitor(EXECUTOR, pack_max=1), build_workers_sensor(EXECUTOR, build_workers_job())):
+        assert (sensor.minimum_interval_seconds or 0) < 5, "Dagster would evaluate it at every other of its looks"
 
 
 def test_no_more_runs_are_asked_for_than_can_begin_soon(inbox: Inbox) -> None:
