@@ -11,17 +11,19 @@ import datetime as dt
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 import urllib3
 
-from benchmarks.soak_samples import Sample, Sampler
-from benchmarks.soak_verdict import judge_growth
+from benchmarks.soak_samples import Sampler
+from benchmarks.soak_slots import account_slots
+from benchmarks.soak_verdict import Sample, judge_growth
 from benchmarks.soak_world import (
     COPIED_TABLE,
     FOLLOWED,
@@ -29,7 +31,6 @@ from benchmarks.soak_world import (
     SoakPlan,
     SoakWorld,
     SourceWriter,
-    list_expected_slots,
     open_world,
 )
 from demo.places import CLONE
@@ -123,7 +124,13 @@ def prove_all(world: SoakWorld, sampler: Sampler, begun: dt.datetime) -> bool:
     time.sleep(_TICKS_OF_A_MINUTE * _TICK_S)
     sampler.read_slots()
     are_same = say_comparisons(list(compare(world)))
-    return all([are_same, account_slots(world.flows, sampler.slots, begun, ended)])
+    schedules = {name: str(config["schedule"]) for name, config in world.flows.items()}
+    expected, wrong = account_slots(schedules, sampler.slots, begun + dt.timedelta(minutes=1), ended)
+    states = Counter(str(slot["state"]) for slot in sampler.slots.values())
+    console.print(f"slots: {expected} expected, {expected - len(wrong)} accounted once, by their states {dict(states)}")
+    for each in wrong:
+        console.print(f"[red]{each}[/red]")
+    return are_same and not wrong
 
 
 def compare(world: SoakWorld) -> Iterator[Comparison]:
@@ -153,36 +160,6 @@ def _compare_followed(world: SoakWorld) -> Iterator[Comparison]:
 
 def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.relative_to(root).parts)
-
-
-def account_slots(
-    flows: Mapping[str, Mapping[str, Any]],
-    slots: Mapping[tuple[str, str], Mapping[str, Any]],
-    begun: dt.datetime,
-    ended: dt.datetime,
-) -> bool:
-    """Each minute of each schedule has one slot, which was run, or says why not."""
-    expected = found = 0
-    wrong: list[str] = []
-    for name, config in flows.items():
-        if config["schedule"] == "@continuous":
-            continue
-        seen = [
-            (dt.datetime.fromisoformat(at), dt.datetime.fromisoformat(slot["until"]), slot)
-            for (flow, at), slot in slots.items()
-            if flow == name
-        ]
-        for due in list_expected_slots(config["schedule"], begun + dt.timedelta(minutes=1), ended):
-            expected += 1
-            holds = [slot for at, until, slot in seen if at <= due <= until]
-            found += len(holds)
-            if len(holds) != 1 or (holds[0]["state"] != "RUN" and not holds[0]["reason"]):
-                wrong.append(f"{name} at {due:%H:%M}: {len(holds)} slots")
-    states = sorted({slot["state"] for slot in slots.values()})
-    console.print(f"slots: {expected} expected, {found} found, in the states {', '.join(states)}")
-    for each in wrong[:20]:
-        console.print(f"[red]{each}[/red]")
-    return not wrong
 
 
 if __name__ == "__main__":

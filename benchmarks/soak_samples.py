@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.process_times import read_stats
+from benchmarks.soak_verdict import SERVERS, Sample
 from benchmarks.soak_world import SoakWorld
 from demo.flights_source import connect_source
 from gobblin_assets.db.embedded import EmbeddedServer
 
-Sample = Mapping[str, Any]
-
-SERVERS: Final = ("log", "source")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _KIB: Final = 1024
 # Of the fields behind the command's name in /proc/PID/stat.

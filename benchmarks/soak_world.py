@@ -1,6 +1,5 @@
 """The world of a soak: two Postgres, nodes of the service, executors, many small flows, a writer of their sources."""
 
-import datetime as dt
 import os
 import random
 import shutil
@@ -25,6 +24,7 @@ from demo.service.run_demo import begin, wait_until
 from demo.stage import console
 from gobblin_assets.db import embedded
 from gobblin_assets.db.embedded import EmbeddedServer
+from gobblin_assets.service.schedules import CONTINUOUS
 
 GROUP: Final = "soak"
 PROCESS, DAGSTER = "processes", "dagster"
@@ -246,18 +246,6 @@ class SourceWriter:
             self._next += 1
 
 
-def list_expected_slots(schedule: str, after: dt.datetime, before: dt.datetime) -> list[dt.datetime]:
-    """The minutes between two moments at which a schedule of the soak is due."""
-    first, _, period = schedule.split(maxsplit=1)[0].partition("-59/")
-    minute = after.replace(second=0, microsecond=0) + dt.timedelta(minutes=1)
-    found = []
-    while minute < before:
-        if minute.minute >= int(first) and (minute.minute - int(first)) % int(period) == 0:
-            found.append(minute)
-        minute += dt.timedelta(minutes=1)
-    return found
-
-
 def _describe_flows(plan: SoakPlan) -> list[dict[str, Any]]:
     """Most tables are read by processes; some by Dagster, whose run costs several times as much."""
     found = []
@@ -272,7 +260,7 @@ def _describe_flows(plan: SoakPlan) -> list[dict[str, Any]]:
         dataset = {"table": f"public.{COPIED_TABLE}", "watermark_column": "id"}
         config = _describe("by_dagster", "tables", "dagster_lake", [dataset], schedule=_every(5, 1))
         found.append(config)
-    changes = _describe(FOLLOWED, "changes", "lake", [{"table": f"public.{FOLLOWED}"}], schedule="@continuous")
+    changes = _describe(FOLLOWED, "changes", "lake", [{"table": f"public.{FOLLOWED}"}], schedule=CONTINUOUS)
     changes["source"] = "shop_log"
     changes["parameters"]["publication"] = _PUBLICATION
     return [*found, changes]
