@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-find-links --custom-compile-command "make lock"
 EVERYTHING := --extra demo --extra dg --extra service --group dev pyproject.toml requirements/build.in
 
-.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into demo-service demo-cluster service test proof torture bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
+.PHONY: help demo demo-s3 demo-kafka demo-distcp demo-sink demo-cdc demo-into demo-service demo-cluster service test proof torture soak bench bench-peers lint format dagster lock upgrade setup check-python check-java clean
 
 help:  ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -67,6 +67,9 @@ test: check-java $(READY)  ## The tests, with ruff, mypy and the import contract
 
 torture: check-java $(READY)  ## Kills, pauses, full disks, lost answers and brokers for MINUTES=n, then the verdict; SEED=s repeats a schedule
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
+
+soak: $(READY)  ## The service at work at a low load for MINUTES=n (120), then the verdict: does anything grow? DAGSTER=1 adds one
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),120) $(if $(DAGSTER),--dagster)
 
 proof: check-java $(READY)  ## The thorough tests, every fault and pair of faults, 10,000 random histories, every mutant: an hour or two
 	$(PYTEST) -m thorough

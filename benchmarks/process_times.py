@@ -10,7 +10,7 @@ _PARENT, _USER, _CHILDREN_SYSTEM = 1, 11, 14
 
 def tree_s(pid: int) -> float:
     """Seconds since its start of the process, of its descendants that live, and of those that were waited for."""
-    stats = _read_stats()
+    stats = read_stats()
     members, found = {pid}, [pid]
     while found:
         parent = found.pop()
@@ -21,7 +21,8 @@ def tree_s(pid: int) -> float:
     return ticks / _TICKS
 
 
-def _read_stats() -> dict[int, list[str]]:
+def read_stats() -> dict[int, list[str]]:
+    """By the ids of all processes, the fields behind the command's name in /proc/PID/stat."""
     stats = {}
     for each in Path("/proc").iterdir():
         if each.name.isdigit():

@@ -42,6 +42,13 @@ class Machine:
         self._running = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last. ValueError: it does not run."""
+        if self._process is None:
+            raise ValueError(f"{self.name} does not run")
+        return self._process.pid
+
     def start(self) -> None:
         self._starts += 1
         console.print(f"[cyan]$ {self._shown}[/cyan]")
@@ -66,12 +73,11 @@ class Machine:
             self._kill()
 
     def _kill(self) -> int:
-        if self._process is None:
-            raise ValueError(f"{self.name} does not run")
-        tree = stop_tree(self._process.pid)
+        tree = stop_tree(self.pid)
         for pid in tree:
             os.kill(pid, signal.SIGKILL)
-        self._process.wait(_END_S_MAX)
+        if self._process is not None:
+            self._process.wait(_END_S_MAX)
         self._running.close()
         self._process = None
         return len(tree)

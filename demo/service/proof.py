@@ -50,14 +50,14 @@ def compare_copy(source: EmbeddedServer) -> Iterator[Comparison]:
     """The tables at the source, and what any reader of Parquet files finds in the directories of the second lake."""
     for table in INGESTED:
         columns, rows = read_table(source, table)
-        yield Comparison(f"table {table}, its copy in the second lake", rows, _read_files(list_copied(table), columns))
+        yield Comparison(f"table {table}, its copy in the second lake", rows, read_parquet(list_copied(table), columns))
 
 
 def compare_changes(source: EmbeddedServer, job: str) -> Iterator[Comparison]:
     """The tables as they are, and what their published changes make of an empty table, one after the other."""
     for table, key in CHANGED.items():
         columns, rows = read_table(source, table)
-        yield Comparison(f"table {table}, its changes in the lake", rows, _replay(job, table, columns, key))
+        yield Comparison(f"table {table}, its changes in the lake", rows, replay_changes(job, table, columns, key))
 
 
 def compare_records(stations: WeatherStations) -> Iterator[Comparison]:
@@ -72,7 +72,7 @@ def compare_records(stations: WeatherStations) -> Iterator[Comparison]:
 
 def read_published(job: str, urn: str, columns: Sequence[str]) -> Rows:
     """By Arrow, from the files that the ledger lists."""
-    return _read_files(list_published(job, urn), columns)
+    return read_parquet(list_published(job, urn), columns)
 
 
 def list_published(job: str, urn: str) -> list[Path]:
@@ -100,7 +100,8 @@ def are_equal(compare: Callable[[], Iterator[Comparison]]) -> bool:
     return all(each.is_equal for each in compare())
 
 
-def _replay(job: str, table: str, columns: Sequence[str], key: str) -> Rows:
+def replay_changes(job: str, table: str, columns: Sequence[str], key: str) -> Rows:
+    """What the published changes of a table make of an empty one. ``key``: the column by which its rows are known."""
     at_key = columns.index(key)
     changes = [
         row
@@ -119,7 +120,8 @@ def _replay(job: str, table: str, columns: Sequence[str], key: str) -> Rows:
     return Counter(rows.values())
 
 
-def _read_files(paths: Sequence[Path], columns: Sequence[str]) -> Rows:
+def read_parquet(paths: Sequence[Path], columns: Sequence[str]) -> Rows:
+    """The rows of files of Parquet."""
     rows: Rows = Counter()
     for path in paths:
         table = pq.ParquetFile(path).read(columns=list(columns))
