@@ -50,7 +50,7 @@ SMALL: Final = (OFFICE,)
 
 _PUBLISHED_S_MAX: Final = 420.0
 _ENDED_S_MAX: Final = 240.0
-_HEARD_S_MAX: Final = 240.0
+_HEARD_S_MAX: Final = 600.0
 _CONTINUOUS: Final = "@continuous"
 
 

@@ -26,7 +26,7 @@ _LEASE_TTL_S: Final = 10
 _PROGRAM: Final = (sys.executable, "-m", "gobblin_assets.cli")
 _ROOT: Final = Path(__file__).parents[2]
 _ANSWER_S_MAX: Final = 30.0
-_HEARD_S_MAX: Final = 240.0
+_HEARD_S_MAX: Final = 600.0
 
 # What these begin with is a job; its lease is short here, so that others follow the killed soon.
 _JOB: Final = "\njob:\n"
