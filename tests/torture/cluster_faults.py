@@ -17,7 +17,7 @@ from tests.torture.cluster_places import AIRPORT, OFFICE, WAREHOUSE
 from tests.torture.cluster_programs import Program, send
 
 
-class Victim(StrEnum):
+class ClusterVictim(StrEnum):
     """Whom a fault meets. ATTEMPT: a process of an executor, which works on a ticket; RUN: a run of Dagster's.
 
     WIRE: the process beside a Dagster, which has its wires and answers questions.
@@ -44,27 +44,29 @@ class Fault(StrEnum):
     CUT = "cut"
 
 
-OF_DAGSTER: Final = frozenset({Victim.DAGSTER, Victim.DAEMON, Victim.CODE_SERVER, Victim.RUN, Victim.WIRE})
+OF_DAGSTER: Final = frozenset(
+    {ClusterVictim.DAGSTER, ClusterVictim.DAEMON, ClusterVictim.CODE_SERVER, ClusterVictim.RUN, ClusterVictim.WIRE}
+)
 
 # By how much work it is to come back: processes of a Dagster start for a long time.
-_WEIGHTS: Final[Mapping[Victim, int]] = {
-    Victim.NODE: 20,
-    Victim.EXECUTOR: 9,
-    Victim.ATTEMPT: 34,
-    Victim.DAGSTER: 2,
-    Victim.DAEMON: 1,
-    Victim.CODE_SERVER: 2,
-    Victim.RUN: 12,
-    Victim.WIRE: 6,
-    Victim.BROKER: 4,
-    Victim.CONNECTIONS: 10,
+_WEIGHTS: Final[Mapping[ClusterVictim, int]] = {
+    ClusterVictim.NODE: 20,
+    ClusterVictim.EXECUTOR: 9,
+    ClusterVictim.ATTEMPT: 34,
+    ClusterVictim.DAGSTER: 2,
+    ClusterVictim.DAEMON: 1,
+    ClusterVictim.CODE_SERVER: 2,
+    ClusterVictim.RUN: 12,
+    ClusterVictim.WIRE: 6,
+    ClusterVictim.BROKER: 4,
+    ClusterVictim.CONNECTIONS: 10,
 }
 _STOPPED: Final = 0.12
 _LONG: Final = 0.4
 _REST_S: Final = (0.5, 5.0)
 _DOWN_S: Final = (0.3, 6.0)
 _STOP_S: Final = (0.5, 4.0)
-_LONG_STOP_S: Final = {Victim.RUN: 35.0}
+_LONG_STOP_S: Final = {ClusterVictim.RUN: 35.0}
 _LONG_STOP_S_DEFAULT: Final = 14.0
 _CUT_S: Final = (0.2, 3.0)
 _PART_S: Final = 20.0
@@ -80,13 +82,13 @@ class PlannedFault:
     """``rest_s``: before it; ``down_s``: until what was met is as before; ``which``: of several, from 0 to 1."""
 
     rest_s: float
-    victim: Victim
+    victim: ClusterVictim
     fault: Fault
     which: float
     down_s: float
 
 
-def plan_faults(seed: str, victims: "frozenset[Victim]") -> Iterator[PlannedFault]:
+def plan_faults(seed: str, victims: "frozenset[ClusterVictim]") -> Iterator[PlannedFault]:
     """Without an end. The same seed gives the same plan."""
     chance = random.Random(f"{seed}/faults")
     among = sorted(victims)
@@ -100,10 +102,10 @@ def plan_faults(seed: str, victims: "frozenset[Victim]") -> Iterator[PlannedFaul
         yield PlannedFault(chance.uniform(*_REST_S), victim, fault, chance.random(), down_s)
 
 
-def _choose_fault(victim: Victim, first: float, second: float) -> Fault:
-    if victim is Victim.CONNECTIONS:
+def _choose_fault(victim: ClusterVictim, first: float, second: float) -> Fault:
+    if victim is ClusterVictim.CONNECTIONS:
         return Fault.CUT
-    if victim is Victim.DAGSTER or first >= _STOPPED:
+    if victim is ClusterVictim.DAGSTER or first >= _STOPPED:
         return Fault.KILL
     return Fault.LONG_STOP if second < _LONG else Fault.STOP
 
@@ -114,7 +116,7 @@ class ClusterDisturber:
 
     machines: ClusterMachines
     broker: KafkaBroker
-    met: Counter[tuple[Victim, Fault]] = field(default_factory=Counter)
+    met: Counter[tuple[ClusterVictim, Fault]] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
     _begun: float = field(default_factory=time.monotonic)
     _repairs: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
@@ -164,15 +166,19 @@ class ClusterDisturber:
 
     def _strike(self, planned: PlannedFault) -> bool:
         """Whether there was somebody to meet."""
-        if planned.victim is Victim.CONNECTIONS:
+        if planned.victim is ClusterVictim.CONNECTIONS:
             return self._cut(planned)
-        if planned.victim is Victim.BROKER:
+        if planned.victim is ClusterVictim.BROKER:
             return self._strike_broker(planned)
         programs = [each for each in self._list_programs(planned.victim) if each.is_alive]
         if not programs:
             return False
         program = programs[int(planned.which * len(programs))]
-        if planned.fault is Fault.KILL and planned.victim in {Victim.NODE, Victim.EXECUTOR, Victim.DAGSTER}:
+        if planned.fault is Fault.KILL and planned.victim in {
+            ClusterVictim.NODE,
+            ClusterVictim.EXECUTOR,
+            ClusterVictim.DAGSTER,
+        }:
             program.kill()
             self._after(planned.down_s, program.start)
             return True
@@ -182,36 +188,36 @@ class ClusterDisturber:
         part = parts[int(planned.which * 7919 % 1 * len(parts))]
         if planned.fault is Fault.KILL:
             program.kill_part(part)
-            if planned.victim in OF_DAGSTER - {Victim.RUN}:
+            if planned.victim in OF_DAGSTER - {ClusterVictim.RUN}:
                 self._after(_PART_S, lambda: _make_whole(program))
         else:
             send(part, signal.SIGSTOP)
             self._after(planned.down_s, lambda: send(part, signal.SIGCONT))
         return True
 
-    def _list_programs(self, victim: Victim) -> list[Program]:
+    def _list_programs(self, victim: ClusterVictim) -> list[Program]:
         executors = self.machines.executors
-        if victim is Victim.NODE:
+        if victim is ClusterVictim.NODE:
             return self.machines.nodes
         if victim in OF_DAGSTER:
             return [executors[name] for name in (WAREHOUSE, AIRPORT) if name in executors]
         return [executors[OFFICE]]
 
     @staticmethod
-    def _list_parts(victim: Victim, program: Program) -> list[psutil.Process]:
+    def _list_parts(victim: ClusterVictim, program: Program) -> list[psutil.Process]:
         match victim:
-            case Victim.NODE | Victim.EXECUTOR:
+            case ClusterVictim.NODE | ClusterVictim.EXECUTOR:
                 main = program.main
                 return [] if main is None else [main]
-            case Victim.ATTEMPT:
+            case ClusterVictim.ATTEMPT:
                 return program.find(_ATTEMPT_COMMAND)
-            case Victim.DAEMON:
+            case ClusterVictim.DAEMON:
                 return program.find(*DAEMON)
-            case Victim.CODE_SERVER:
+            case ClusterVictim.CODE_SERVER:
                 return program.find(*CODE_SERVER)
-            case Victim.RUN:
+            case ClusterVictim.RUN:
                 return program.find(*_RUN_COMMAND)
-            case Victim.WIRE:
+            case ClusterVictim.WIRE:
                 return program.find(*BESIDE)
             case _:
                 raise ValueError(victim)

@@ -13,7 +13,7 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from gobblin_assets.db.engine import open_external
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
-from tests.torture.cluster_faults import OF_DAGSTER, ClusterDisturber, Victim, plan_faults
+from tests.torture.cluster_faults import OF_DAGSTER, ClusterDisturber, ClusterVictim, plan_faults
 from tests.torture.cluster_machines import ClusterMachines, make_machines
 from tests.torture.cluster_places import (
     AIRPORT,
@@ -24,7 +24,7 @@ from tests.torture.cluster_places import (
     TOPIC,
     WAREHOUSE,
     ClusterPlaces,
-    Feeder,
+    SourceWriter,
     dataset_of,
     make_flow,
     open_places,
@@ -61,7 +61,7 @@ class ClusterHistory:
     places: ClusterPlaces
     machines: ClusterMachines
     disturber: ClusterDisturber
-    feeder: Feeder
+    feeder: SourceWriter
     engines: Mapping[str, Engine]
     seed: str
 
@@ -75,7 +75,7 @@ class ClusterHistory:
         self.machines.start()
         for flow in self._make_flows():
             self.machines.ask("POST", "/flows", flow)
-        plan = plan_faults(self.seed, frozenset(Victim) - (frozenset() if self.has_dagster else OF_DAGSTER))
+        plan = plan_faults(self.seed, frozenset(ClusterVictim) - (frozenset() if self.has_dagster else OF_DAGSTER))
         self.disturber.disturb(plan, kills, time.monotonic() + s_max)
 
     def settle(self) -> None:
@@ -187,5 +187,5 @@ def open_history(
             engines["far"] = open_external(places.url(places.far_log))
         for engine in engines.values():
             stack.callback(engine.dispose)
-        feeder = Feeder(places, seed)
+        feeder = SourceWriter(places, seed)
         yield ClusterHistory(places, machines, ClusterDisturber(machines, broker), feeder, engines, seed)

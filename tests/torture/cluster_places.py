@@ -133,7 +133,7 @@ def open_places(
 
 
 @dataclass
-class Feeder:
+class SourceWriter:
     """Writes to all sources until it is stopped. What was sent to the topic is what the topic has in the end."""
 
     places: ClusterPlaces

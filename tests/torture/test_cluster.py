@@ -14,7 +14,7 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.support.database_pool import DatabasePool
 from tests.support.flow_world import FlowWorld, make_config
 from tests.support.postgres import Database
-from tests.torture.cluster_faults import Fault, Victim, plan_faults
+from tests.torture.cluster_faults import ClusterVictim, Fault, plan_faults
 from tests.torture.cluster_history import FULL, SMALL, open_history
 from tests.torture.cluster_proof import STEP, find_log_faults, find_slot_faults
 
@@ -38,11 +38,13 @@ _SECOND_CLAIM = """
 
 
 def test_a_seed_repeats_the_plan_and_all_plans_together_meet_everybody() -> None:
-    plans = [list(itertools.islice(plan_faults(str(seed), frozenset(Victim)), 90)) for seed in range(HISTORIES)]
-    assert plans[0] == list(itertools.islice(plan_faults("0", frozenset(Victim)), 90)) != plans[1]
+    plans = [list(itertools.islice(plan_faults(str(seed), frozenset(ClusterVictim)), 90)) for seed in range(HISTORIES)]
+    assert plans[0] == list(itertools.islice(plan_faults("0", frozenset(ClusterVictim)), 90)) != plans[1]
     assert HISTORIES * KILLS_OF_A_HISTORY >= KILLS_MIN
     met = {(each.victim, each.fault) for plan in plans for each in plan}
-    assert {victim for victim, fault in met if fault is Fault.KILL} == frozenset(Victim) - {Victim.CONNECTIONS}
+    assert {victim for victim, fault in met if fault is Fault.KILL} == frozenset(ClusterVictim) - {
+        ClusterVictim.CONNECTIONS
+    }
     assert {fault for _victim, fault in met} == frozenset(Fault)
 
 
