@@ -45,8 +45,14 @@ class Fault(StrEnum):
 
 
 OF_DAGSTER: Final = frozenset(
-    {ClusterVictim.DAGSTER, ClusterVictim.DAEMON, ClusterVictim.CODE_SERVER, ClusterVictim.RUN, ClusterVictim.WIRE}
+    {
+        *(ClusterVictim.DAGSTER, ClusterVictim.DAEMON, ClusterVictim.CODE_SERVER),
+        *(ClusterVictim.RUN, ClusterVictim.WIRE),
+    }
 )
+_WHOLE: Final = frozenset({ClusterVictim.NODE, ClusterVictim.EXECUTOR, ClusterVictim.DAGSTER})
+"""Killed with all that they have started."""
+
 
 # By how much work it is to come back: processes of a Dagster start for a long time.
 _WEIGHTS: Final[Mapping[ClusterVictim, int]] = {
@@ -174,11 +180,7 @@ class ClusterDisturber:
         if not programs:
             return False
         program = programs[int(planned.which * len(programs))]
-        if planned.fault is Fault.KILL and planned.victim in {
-            ClusterVictim.NODE,
-            ClusterVictim.EXECUTOR,
-            ClusterVictim.DAGSTER,
-        }:
+        if planned.fault is Fault.KILL and planned.victim in _WHOLE:
             program.kill()
             self._after(planned.down_s, program.start)
             return True
