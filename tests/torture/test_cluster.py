@@ -70,8 +70,8 @@ def torture(
         assert history.disturber.kills >= kills
 
 
-@pytest.mark.rotating(of=SHARES)
-@pytest.mark.timeout(900)
+@pytest.mark.rare
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("seed", [f"share{number}" for number in range(SHARES)])
 def test_nodes_an_executor_and_a_broker_are_killed(
     server: EmbeddedServer, database_pool: DatabasePool, source_database: Database, tmp_path: Path, seed: str
