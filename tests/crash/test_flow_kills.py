@@ -67,7 +67,6 @@ def test_a_killed_process_is_followed_by_one_that_ends_its_work(
 def test_a_run_that_dagster_begins_is_one_execution_whoever_is_killed(
     tmp_path: Path, database_url: str, engine: Engine, failpoint: str
 ) -> None:
-    schema.upgrade(engine, history=SERVICE_HISTORY)
     kill_and_go_on(tmp_path, database_url, engine, "run_assets_to_the_end", failpoint)
     assert list_accounts(engine) == [(1, "COMPLETE", "COMPLETE")]
     (adopted,) = list_adopted(FlowWorld(engine), FlowKey(*KEY))
