@@ -220,6 +220,22 @@ def test_a_node_without_its_postgres_only_reads_and_goes_on_when_it_is_back(clus
     create(cluster.whole, "refused")
 
 
+def test_a_change_that_a_network_swallows_is_answered_soon_and_is_made_once(cluster: Cluster) -> None:
+    """Nothing is refused, and nothing is answered: whoever asks does not wait until TCP gives up."""
+    key = {"Idempotency-Key": "swallowed"}
+    cluster.proxy.hold(1 << 40)
+    try:
+        refused = cluster.whole.ask("POST", FLOWS, make_body("swallowed"), headers=key)
+    finally:
+        cluster.proxy.hold(0)
+    assert (refused.status, refused.json["family"]) == (503, "OutcomeUnknownError"), refused.text
+    wait(lambda: cluster.whole.ask("GET", "/api/v1/health").json["status"] == "ok", "the node is back")
+    again = cluster.whole.ask("POST", FLOWS, make_body("swallowed"), headers=key)
+    assert again.status in {200, 201}, again.text
+    named = "SELECT count(*) FROM gobblin_service.flow WHERE flow_name = 'swallowed'"
+    assert cluster.count(named) == 1
+
+
 def test_a_node_that_is_stopped_or_killed_holds_nobody_up(cluster: Cluster) -> None:
     """Its outbox rows go on by the others; a balancer asks the others."""
     cluster.silent.process.send_signal(signal.SIGSTOP)
@@ -303,22 +319,6 @@ def test_a_node_has_the_loops_of_its_roles_and_those_of_catalogs(engine: Engine)
     assert not {"orchestrator", "probes"} & names
     assert looks == ["topology"]
     assert not names & {thread.name for thread in threading.enumerate()} & {"flows", "monitor", "scheduler"}
-
-
-def test_a_change_that_a_network_swallows_is_answered_soon_and_is_made_once(cluster: Cluster) -> None:
-    """Nothing is refused, and nothing is answered: whoever asks does not wait until TCP gives up."""
-    key = {"Idempotency-Key": "swallowed"}
-    cluster.proxy.hold(1 << 40)
-    try:
-        refused = cluster.whole.ask("POST", FLOWS, make_body("swallowed"), headers=key)
-    finally:
-        cluster.proxy.hold(0)
-    assert (refused.status, refused.json["family"]) == (503, "OutcomeUnknownError"), refused.text
-    wait(lambda: cluster.whole.ask("GET", "/api/v1/health").json["status"] == "ok", "the node is back")
-    again = cluster.whole.ask("POST", FLOWS, make_body("swallowed"), headers=key)
-    assert again.status in {200, 201}, again.text
-    named = "SELECT count(*) FROM gobblin_service.flow WHERE flow_name = 'swallowed'"
-    assert cluster.count(named) == 1
 
 
 def test_roles_are_named_by_words_and_are_all_by_default() -> None:

@@ -43,7 +43,7 @@ class FakeFlowStore:
                 raise ConflictError(f"there is a flow {key.name!a} in the group {key.group!a}", hint="Another name.")
             return stored_flow(found)
         now = self._tables.now()
-        flow = FlowRow(flow_id, key, write.owner, now, now, {1: write.config})
+        flow = FlowRow(flow_id, key, write.owner, now, now, now, {1: write.config})
         flow.state = FlowState.PENDING if write.reasons else FlowState.ACTIVE
         flow.reasons, flow.runs_when_able = write.reasons, write.runs_when_able
         self._tables.flows[flow_id] = flow
@@ -99,7 +99,7 @@ class FakeFlowStore:
         if flow.state is not FlowState.PAUSED:
             flow.state = FlowState.PENDING if write.reasons else FlowState.ACTIVE
         flow.reasons, flow.runs_when_able, flow.owner = write.reasons, write.runs_when_able, write.owner
-        flow.updated_at = self._tables.now()
+        flow.updated_at = flow.made_at = self._tables.now()
         self._schedule(flow, before, write.config)
         if ends and open_one is not None:
             self._restart(flow, open_one)

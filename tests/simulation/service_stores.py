@@ -161,6 +161,12 @@ class FakeScheduleStore:
         if not past:
             return True
         last, now = past[-1], self._tables.now()
+        if (
+            last.cancel_asked_at is not None
+            and last.cancel_asked_at >= flow.made_at
+            and not _is_end_of_pause(flow, last)
+        ):
+            return False
         if last.status is not ExecutionStatus.FAILED:
             return last.version != flow.version and last.message != PAUSED_MESSAGE
         hour = now - dt.timedelta(hours=1)
@@ -488,6 +494,13 @@ class FakeExecutionStore:
         row = self._find(job)
         if row is not None and row.deletion == "waits":
             row.deletion = said
+
+
+def _is_end_of_pause(flow: FlowRow, last: ExecutionRow) -> bool:
+    """Whether a pause asked for its end. A worker that failed meanwhile has left its own message."""
+    asked, paused, resumed = last.cancel_asked_at, flow.paused_at, flow.resumed_at
+    is_between = asked is not None and paused is not None and resumed is not None and paused <= asked <= resumed
+    return last.message == PAUSED_MESSAGE or (last.status is ExecutionStatus.FAILED and is_between)
 
 
 def _job_of(job: JobRow) -> JobOfExecution:

@@ -28,13 +28,14 @@ _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 @dataclass
 class FlowRow:
-    """A row of ``flow``, with the configs of its versions."""
+    """A row of ``flow``, with the configs of its versions. ``made_at``: of the last version."""
 
     flow_id: uuid.UUID
     key: FlowKey
     owner: Owner
     created_at: dt.datetime
     updated_at: dt.datetime
+    made_at: dt.datetime
     configs: dict[int, FlowConfig]
     state: FlowState = FlowState.ACTIVE
     version: int = 1
