@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import termios
 import time
 import uuid
@@ -418,3 +419,24 @@ def test_a_cancel_of_nothing_fails(ticket_shop: TicketShop) -> None:
     with Executor(ticket_shop):
         end: TicketReport = ticket_shop.await_end(cancelling)
     assert end.details["state"] == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")]
+)
+def test_a_worker_has_an_allocator_that_does_not_grow_with_each_publication(
+    asked: dict[str, str], expected: str
+) -> None:
+    """``make soak`` shows how much a worker takes. An attempt that gets no claim has all imports done."""
+    asks = "import pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    runs = "from gobblin_assets.cli import main; main(['executor', 'run'], standalone_mode=False)"
+    others = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    found = subprocess.run(
+        [sys.executable, "-c", f"{runs}\n{asks}"],
+        stdin=subprocess.DEVNULL,
+        env=others | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == [expected], found.stderr

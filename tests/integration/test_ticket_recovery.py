@@ -149,6 +149,24 @@ def shops(tmp_path: Path, database_url: str, engine: Engine, monkeypatch: pytest
         yield Shops(tmp_path, database_url, instance, engine)
 
 
+@pytest.mark.parametrize("sensor", [TICKETS_RECOVERY_SENSOR, TICKETS_REPORTING_SENSOR])
+def test_a_tick_that_says_nothing_leaves_no_file(shops: Shops, sensor: str) -> None:
+    """Dagster removes ticks after a day, and never the files of their logs."""
+    shops.send("a")
+    assert shops.definitions.resources is not None
+    with dg.SensorEvaluationContext(
+        instance_ref=shops.instance.get_ref(),
+        log_key=["shops", sensor, "1"],
+        repository_name="shops",
+        resources=dict(shops.definitions.resources),
+    ) as context:
+        found = shops.definitions.resolve_sensor_def(sensor).evaluate_tick(context)
+        assert (found.run_requests, found.skip_message is not None) == ([], True)
+        assert not list(shops.folder.rglob("*.err"))
+        context.log.warning("something")
+    assert list(shops.folder.rglob("*.err")), "where the test looks, files of logs are"
+
+
 @pytest.mark.every_run
 def test_one_run_recovers_the_jobs_that_this_environment_can_and_the_others_are_said(shops: Shops) -> None:
     """Two jobs, one of another environment, one whose tickets are forgotten, and one of a job file alone."""
