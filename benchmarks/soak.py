@@ -116,10 +116,9 @@ def say_sample(sample: Sample) -> None:
 
 
 def prove_all(world: SoakWorld, sampler: Sampler, begun: dt.datetime) -> bool:
-    """Pause all flows, once all that is at the sources is published."""
-    wait_until(
-        lambda: are_equal(lambda: compare(world)), "the publication of all that is at the sources", _PUBLISHED_S_MAX
-    )
+    """Once all that is at the sources is published, or should be."""
+    what = "the publication of all that is at the sources"
+    wait_until(lambda: are_equal(lambda: compare(world)), what, _PUBLISHED_S_MAX, _TICK_S)
     ended = dt.datetime.now(dt.UTC)
     time.sleep(_TICKS_OF_A_MINUTE * _TICK_S)
     sampler.read_slots()
