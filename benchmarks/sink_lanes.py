@@ -5,13 +5,11 @@ A topic of 256 partitions gets a record a second in each.
 
 import datetime as dt
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from benchmarks.kafka_world import make_topics, open_broker, to_json
-from benchmarks.sink_producer import PacedProducer
+from benchmarks.kafka_world import make_topics, open_broker
+from benchmarks.sink_producer import records_meanwhile
 from benchmarks.sink_world import (
     WAIT_S_MAX,
     JobProcess,
@@ -66,7 +64,7 @@ def measure(world: World, options: Options) -> list[Table]:
     with open_broker(world, heap_mb=1_536) as broker:
         make_topics(broker.bootstrap, ["lanes"], VNODES)
         cores, changes = Samples(), Samples()
-        with _records(broker.bootstrap):
+        with records_meanwhile(broker.bootstrap, "lanes", VNODES, RECORDS_PER_S):
             _measure_cores(world, broker.bootstrap, options, cores)
             for _run in range(options.runs):
                 sys.stderr.write("  lanes change hands …\n")
@@ -81,24 +79,6 @@ def _make_job(world: World, bootstrap: str, lanes: int, age_s: float) -> SinkJob
     """``age_s`` 0: every barrier is a cut."""
     sink = {"lanes": lanes, "every_s": EVERY_S, "roll": {"age_s": age_s}}
     return make_job(world, bootstrap, "lanes", _KAFKA, sink=sink, lease={"ttl_s": TTL_S})
-
-
-@contextmanager
-def _records(bootstrap: str) -> Iterator[None]:
-    """A record a second comes to each partition during the block."""
-    producer, stopping = PacedProducer(bootstrap, "lanes", VNODES, to_json), threading.Event()
-
-    def produce() -> None:
-        while not stopping.is_set():
-            producer.send(RECORDS_PER_S, 1.0)
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def _measure_cores(world: World, bootstrap: str, options: Options, cores: Samples) -> None:

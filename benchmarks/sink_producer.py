@@ -1,13 +1,15 @@
 """Sends orders at a steady pace, and notes the place and the time of each in the log."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from benchmarks.kafka_world import make_order
+from benchmarks.kafka_world import make_order, to_json
 
 _TICK_S = 0.02
 _DELIVERY_S_MAX = 60.0
@@ -58,3 +60,21 @@ class PacedProducer:
             assert partition is not None
             assert offset is not None
             self._sent.append(SentRecord(f"{self._topic}:{partition}", offset, at_ms / 1_000))
+
+
+@contextmanager
+def records_meanwhile(bootstrap: str, topic: str, partitions: int, records_per_s: float) -> Iterator[None]:
+    """Records come to each partition of the topic during the block."""
+    producer, stopping = PacedProducer(bootstrap, topic, partitions, to_json), threading.Event()
+
+    def produce() -> None:
+        while not stopping.is_set():
+            producer.send(records_per_s, 1.0)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()

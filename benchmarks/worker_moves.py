@@ -8,20 +8,19 @@ import datetime as dt
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from benchmarks.kafka_world import make_topics, open_broker, to_json
+from benchmarks.kafka_world import make_topics, open_broker
 from benchmarks.peers.watching import find_descendants
 from benchmarks.service_world import Asker, executing, serve_flows
-from benchmarks.sink_producer import PacedProducer
+from benchmarks.sink_producer import records_meanwhile
 from benchmarks.sink_world import SinkJob
 from benchmarks.tables import Options, Samples, Table, verdict
 from benchmarks.world import World
@@ -55,7 +54,7 @@ def measure(world: World, options: Options) -> list[Table]:
     samples = Samples()
     with open_broker(world) as broker, ExitStack() as stack:
         make_topics(broker.bootstrap, [_TOPIC], _PARTITIONS)
-        stack.enter_context(_records(broker.bootstrap))
+        stack.enter_context(records_meanwhile(broker.bootstrap, _TOPIC, _PARTITIONS, _RECORDS_PER_S))
         variables = {"GOBBLIN_KAFKA_BENCH_BOOTSTRAP_SERVERS": broker.bootstrap}
         served = stack.enter_context(serve_flows(world, _write_topology(world)))
         running = {name: stack.enter_context(executing(world, name, variables)) for name in _EXECUTORS}
@@ -102,24 +101,6 @@ def _describe_flow() -> dict[str, Any]:
         "template_uris": ["FS:///topic-follow.template"],
         "parameters": {"datasets": [{"topic": _TOPIC, "keep": ["partition", "offset"]}]},
     }
-
-
-@contextmanager
-def _records(bootstrap: str) -> Iterator[None]:
-    """Records come to each partition during the block."""
-    producer, stopping = PacedProducer(bootstrap, _TOPIC, _PARTITIONS, to_json), threading.Event()
-
-    def produce() -> None:
-        while not stopping.is_set():
-            producer.send(_RECORDS_PER_S, 1.0)
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def _await_job(port: int) -> Any:
