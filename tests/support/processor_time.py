@@ -4,9 +4,9 @@ A pytest plugin. ``tests/budgets.json`` holds, for each directory, the number of
 that they took, with their child processes; and for each slow file, its seconds by the clock. Of the directories that a
 run tried whole, one at 110 % of its budget gives a warning, and one at 150 % and 20 s more fails it: the seconds of a
 worker's servers count in the directory whose test happened to ask first. One without a budget gives a warning, too.
-Thorough tests have no budget. ``--record-budgets`` writes down the directories that the run tried whole, keeps what the
-file has of the others, and drops files and directories that are gone. Servers that outlive their starter (Postgres)
-count where they were started, as far as they can be read.
+Thorough and rare tests have no budget: one of the rare ones comes in some runs only. ``--record-budgets`` writes down the
+directories that the run tried whole, keeps what the file has of the others, and drops files and directories that are
+gone. Servers that outlive their starter (Postgres) count where they were started, as far as they can be read.
 """
 
 import json
@@ -31,6 +31,7 @@ _LONG_S: Final = 5.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_S: Final = "processor_s"
 _THOROUGH: Final = "thorough"
+_UNJUDGED: Final = frozenset({_THOROUGH, "rare"})
 _USUAL: Final = f"not {_THOROUGH}"
 _LEAVING_OUT: Final = ("keyword", "deselect", "ignore", "ignore_glob", "lf")
 
@@ -44,7 +45,7 @@ class Costs:
     clock_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, report: pytest.TestReport) -> None:
-        if _THOROUGH in report.keywords:
+        if not _UNJUDGED.isdisjoint(report.keywords):
             return
         file = report.nodeid.partition("::")[0]
         self.clock_s[file] += report.duration
