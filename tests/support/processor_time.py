@@ -4,7 +4,7 @@ A pytest plugin. ``tests/budgets.json`` holds, for each directory, the number of
 that they took, with their child processes; and for each slow file, its seconds by the clock. Of the directories that a
 run tried whole, one at 110 % of its budget gives a warning, and one at 150 % and 20 s more fails it: the seconds of a
 worker's servers count in the directory whose test happened to ask first. One without a budget gives a warning, too.
-Thorough and rare tests have no budget: one of the rare ones comes in some runs only. ``--record-budgets`` writes down the
+Thorough and rare tests have no budget: a rare one comes in some runs. ``--record-budgets`` writes down the
 directories that the run tried whole, keeps what the file has of the others, and drops files and directories that are
 gone. Servers that outlive their starter (Postgres) count where they were started, as far as they can be read.
 """
