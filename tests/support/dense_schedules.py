@@ -3,8 +3,9 @@
 import datetime as dt
 import time
 import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Engine, text
 
@@ -81,6 +82,21 @@ def _count_open(engine: Engine) -> int:
         return int(connection.execute(text(query)).scalar_one())
 
 
+def find_account_faults(
+    flow: Any, slots: Sequence[Any], first: dt.datetime | None, step: dt.timedelta
+) -> Iterator[str]:
+    """What is wrong with the slots of a flow, from ``first`` to its next one: each is to be accounted once."""
+    at = first
+    for slot in slots:
+        if slot.slot_at != at:
+            yield f"{flow.flow_name}: expected the slot {at}, found {slot.slot_at}"
+        if slot.until_at != slot.slot_at + (slot.slot_count - 1) * step:
+            yield f"{flow.flow_name}: a range of {slot.slot_count} from {slot.slot_at} to {slot.until_at}"
+        at = slot.until_at + step
+    if at != flow.next_fire_at:
+        yield f"{flow.flow_name}: accounted to {at}, and next is {flow.next_fire_at}"
+
+
 def find_faults(engine: Engine, first: dt.datetime) -> list[str]:
     """What is wrong with the slots of all flows from ``first`` on: each is to be accounted once, and run once if so."""
     with engine.connect() as connection:
@@ -95,15 +111,7 @@ def find_faults(engine: Engine, first: dt.datetime) -> list[str]:
         ).all()
     faults = []
     for flow in flows:
-        at = first
-        for slot in (each for each in slots if each.flow_id == flow.flow_id):
-            if slot.slot_at != at:
-                faults.append(f"{flow.flow_name}: expected the slot {at}, found {slot.slot_at}")
-            if slot.until_at != slot.slot_at + (slot.slot_count - 1) * STEP:
-                faults.append(f"{flow.flow_name}: a range of {slot.slot_count} from {slot.slot_at} to {slot.until_at}")
-            at = slot.until_at + STEP
-        if at != flow.next_fire_at:
-            faults.append(f"{flow.flow_name}: accounted to {at}, and next is {flow.next_fire_at}")
+        faults += find_account_faults(flow, [each for each in slots if each.flow_id == flow.flow_id], first, STEP)
     ran = {(each.flow_id, each.slot_at, each.execution_id) for each in slots if each.state == "RUN"}
     made = {(each.flow_id, each.fire_at, each.execution_id) for each in executions}
     if ran != made:

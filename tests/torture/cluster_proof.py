@@ -14,6 +14,7 @@ from demo.service.places import list_files
 from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from gobblin_assets.run.postgres import open_stores
 from tests.support.changed_tables import ChangedTables
+from tests.support.dense_schedules import find_account_faults
 from tests.support.iceberg_rows import find_table
 from tests.support.kafka import read_all
 from tests.torture.cluster_places import NAMESPACE, OFFICE, TOPIC, ClusterPlaces
@@ -145,15 +146,7 @@ def find_slot_faults(service: Engine) -> Iterator[str]:
         ).all()
     for flow in flows:
         own = [each for each in slots if each.flow_id == flow.flow_id]
-        at = own[0].slot_at if own else None
-        for slot in own:
-            if slot.slot_at != at:
-                yield f"{flow.flow_name}: expected the slot {at}, found {slot.slot_at}"
-            if slot.until_at != slot.slot_at + (slot.slot_count - 1) * STEP:
-                yield f"{flow.flow_name}: a range of {slot.slot_count} from {slot.slot_at} to {slot.until_at}"
-            at = slot.until_at + STEP
-        if at != flow.next_fire_at:
-            yield f"{flow.flow_name}: accounted to {at}, and next is {flow.next_fire_at}"
+        yield from find_account_faults(flow, own, own[0].slot_at if own else None, STEP)
     ran = {(each.flow_id, each.slot_at, each.execution_id) for each in slots if each.state == "RUN"}
     for odd in ran ^ {(each.flow_id, each.fire_at, each.execution_id) for each in made}:
         yield f"a slot without its execution, or an execution without its slot: {odd}"

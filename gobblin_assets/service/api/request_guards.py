@@ -67,10 +67,12 @@ class RequestGuards:
             return
         if body is None:
             return
+        if scope["method"] not in _UNSAFE or b"wait_s=" in scope["query_string"]:
+            await self._application(guarded, _replay(body, receive), send)
+            return
         answer = _FirstAnswer(send)
         answering = asyncio.ensure_future(self._application(guarded, _replay(body, receive), answer.send))
-        is_change = scope["method"] in _UNSAFE and b"wait_s=" not in scope["query_string"]
-        await asyncio.wait({answering}, timeout=CHANGE_WAIT_S_MAX if is_change else None)
+        await asyncio.wait({answering}, timeout=CHANGE_WAIT_S_MAX)
         if not answering.done() and not answer.has_begun:
             # What it asks for may still be done: whoever sends it again with its key makes no second one.
             answer.is_given_up = True
