@@ -4,16 +4,17 @@ A pytest plugin. ``tests/budgets.json`` holds, for each directory, the number of
 that they took, with their child processes; and for each slow file, its seconds by the clock. Of the directories that a
 run tried whole, one at 110 % of its budget gives a warning, and one at 150 % and 20 s more fails it: the seconds of a
 worker's servers count in the directory whose test happened to ask first. One without a budget gives a warning, too.
-Thorough and rare tests have no budget: a rare one comes in some runs. ``--record-budgets`` writes down the
-directories that the run tried whole, keeps what the file has of the others, and drops files and directories that are
-gone. Servers that outlive their starter (Postgres) count where they were started, as far as they can be read.
+Thorough and rare tests have no budget, and what they take counts nowhere: a rare one comes in some runs.
+``--record-budgets`` writes down the directories that the run tried whole, keeps what the file has of the others, and
+drops files and directories that are gone. Servers that outlive their starter (Postgres) count where they were started,
+as far as they can be read.
 """
 
 import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,11 @@ _USUAL: Final = f"not {_THOROUGH}"
 _LEAVING_OUT: Final = ("keyword", "deselect", "ignore", "ignore_glob", "lf")
 
 
+def is_judged(keywords: Collection[str]) -> bool:
+    """Whether a test with these keywords counts."""
+    return _UNJUDGED.isdisjoint(keywords)
+
+
 @dataclass
 class Costs:
     """The costs of a run, by directory and by file."""
@@ -45,14 +51,17 @@ class Costs:
     clock_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, report: pytest.TestReport) -> None:
-        if not _UNJUDGED.isdisjoint(report.keywords):
-            return
         file = report.nodeid.partition("::")[0]
+        directory = str(Path(file).parent)
+        # The last test of a file brings the seconds of all its tests, whatever it is itself.
+        spent: Any = dict(report.user_properties).get(_PROCESSOR_S)
+        if report.when == "teardown" and spent is not None:
+            self.processor_s[directory] += spent
+        if not is_judged(report.keywords):
+            return
         self.clock_s[file] += report.duration
         if report.when == "teardown":
-            directory = str(Path(file).parent)
             self.tests[directory] += 1
-            self.processor_s[directory] += dict(report.user_properties).get(_PROCESSOR_S, 0.0)
 
     def to_json(
         self, unit_s: float, *, whole: AbstractSet[str], before: dict[str, Any] | None = None, root: Path = ROOT
@@ -161,7 +170,8 @@ class ProcessorTime:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._costs = Costs()
-        self._spent = spent_by_tree()
+        self._looked_at = spent_by_tree()
+        self._spent = 0.0
         self._ends_file = True
         self._is_worker = hasattr(config, "workerinput")
         self._unit_s = 0.0 if self._is_worker else measure_unit()
@@ -170,17 +180,28 @@ class ProcessorTime:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         self._ends_file = nextitem is None or nextitem.path != item.path
+        if not is_judged(item.keywords):
+            self._spent += self._look()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
+        if call.when != "teardown":
+            return report
         # A look takes some milliseconds, so one look for each file is enough.
-        if call.when == "teardown" and self._ends_file:
-            now = spent_by_tree()
-            # The seconds of a process that was not waited for are lost.
-            report.user_properties.append((_PROCESSOR_S, max(0.0, now - self._spent)))
-            self._spent = now
+        if not is_judged(item.keywords):
+            self._look()
+        elif self._ends_file:
+            self._spent += self._look()
+        if self._ends_file:
+            report.user_properties.append((_PROCESSOR_S, self._spent))
+            self._spent = 0.0
         return report
+
+    def _look(self) -> float:
+        """The processor seconds since the last look; those of a process that was not waited for are lost."""
+        before, self._looked_at = self._looked_at, spent_by_tree()
+        return max(0.0, self._looked_at - before)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self._is_worker:

@@ -5,7 +5,30 @@ from typing import Any
 
 import pytest
 
-from tests.support.processor_time import Costs, judge, list_whole
+from tests.support.processor_time import Costs, ProcessorTime, judge, list_whole
+
+pytest_plugins = ["pytester"]
+
+SOURCES = """
+import time
+import pytest
+
+def burn(s):
+    until = time.process_time() + s
+    while time.process_time() < until:
+        pass
+
+def test_first():
+    burn(0.2)
+
+@pytest.mark.{first}
+def test_second():
+    burn(0.6)
+
+@pytest.mark.{last}
+def test_third():
+    burn(0.4)
+"""
 
 BUDGETS: dict[str, Any] = {
     "unit_s": 0.01,
@@ -52,6 +75,34 @@ def test_a_directory_is_judged_by_its_budget_however_many_tests_it_has() -> None
         "tests/crash: 100 of 100 processor seconds",
         "WARNING tests/unit: 111 of 100 processor seconds",
     ]
+
+
+class Reports:
+    """Measures as a worker of a run does, and keeps the reports."""
+
+    def __init__(self) -> None:
+        self.costs = Costs()
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.workerinput = {}  # type: ignore[attr-defined]
+        config.pluginmanager.register(ProcessorTime(config))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.costs.add(report)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "spent"), [("rare", "usual", 0.6), ("usual", "rare", 0.8), ("rare", "thorough", 0.2)]
+)
+def test_what_rare_and_thorough_tests_take_counts_nowhere(
+    pytester: pytest.Pytester, first: str, last: str, spent: float
+) -> None:
+    pytester.makepyfile(test_costs=SOURCES.format(first=first, last=last))
+    reports = Reports()
+    pytester.inline_run("-p", "no:xdist", "-p", "no:randomly", plugins=[reports])
+    (directory,) = reports.costs.processor_s
+    assert spent <= reports.costs.processor_s[directory] < spent + 0.2
+    assert sum(reports.costs.tests.values()) == 3 - (first != "usual") - (last != "usual")
 
 
 def test_a_slower_machine_has_more_seconds_and_a_faster_one_as_many() -> None:
