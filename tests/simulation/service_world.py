@@ -177,7 +177,7 @@ class Node:
         self.flows = FlowManager(catalog, flows, world.compiler, world.find_topology, logs)
         self.flows.compiling._away = DirectAway(logs, world.monotonic)
         healths = ExecutorHealths(world.find_topology, logs, world.monotonic)
-        healths._away = DirectAway(logs, world.monotonic)
+        healths._calls, healths._away = DirectCalls(), DirectAway(logs, world.monotonic)
         placement = JobPlacement(world.find_topology, healths.get)
         orchestrator = Orchestrator(executions, logs, placement)
         orchestrator._calls, orchestrator._away = DirectCalls(), DirectAway(logs, world.monotonic)

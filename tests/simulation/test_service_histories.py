@@ -44,6 +44,13 @@ def test_whatever_happens_to_the_service_its_promises_hold(share: Share) -> None
     assert tried > 1
 
 
+def test_a_history_goes_the_same_way_when_it_is_played_again() -> None:
+    first, again = (run_service_history(3) for _ in range(2))
+    assert (first.number, first.done, first.calls) == (again.number, again.done, again.calls)
+    assert first.done
+    assert list(first.tables.flows) == list(again.tables.flows)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("first", range(0, HISTORIES, 500))
 def test_ten_thousand_histories_of_the_service(first: int) -> None:
