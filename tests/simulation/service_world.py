@@ -175,15 +175,14 @@ class Node:
         logs: Any = CalledLogs(world, who)
         catalog = FlowCatalog(flows, monotonic=world.monotonic, now=world.now)
         self.flows = FlowManager(catalog, flows, world.compiler, world.find_topology, logs)
-        self.flows.compiling._away = DirectAway(logs, world.monotonic)
         healths = ExecutorHealths(world.find_topology, logs, world.monotonic)
-        healths._calls, healths._away = DirectCalls(), DirectAway(logs, world.monotonic)
         placement = JobPlacement(world.find_topology, healths.get)
         orchestrator = Orchestrator(executions, logs, placement)
-        orchestrator._calls, orchestrator._away = DirectCalls(), DirectAway(logs, world.monotonic)
         watch = SentJobWatch(executions, logs, placement)
         monitor = Monitor(executions, logs)
-        monitor._away = DirectAway(logs, world.monotonic)
+        healths._calls = orchestrator._calls = DirectCalls()
+        for part in (self.flows.compiling, healths, orchestrator, watch, monitor):
+            part._away = DirectAway(logs, world.monotonic)
         scheduler = Scheduler(schedules)
         launcher = Launcher(schedules, flows, self.flows.compiling, self.flows.writes, placement.find_given_max)
         # A node hears executors before it sends anything, as a service that begins does.
