@@ -43,9 +43,10 @@ def read_executor_name(environment: Mapping[str, str]) -> str:
 
 def build_runner_definitions(environment: Mapping[str, str]) -> dg.Definitions:
     """The jobs and sensors of one executor, with their resources. RejectedError if none is named."""
-    executor, workers = read_executor_name(environment), build_workers_job()
+    executor = read_executor_name(environment)
+    workers = build_workers_job(executor)
     return dg.Definitions(
-        jobs=[build_tickets_job(), workers, build_ticket_recovery_job()],
+        jobs=[build_tickets_job(executor), workers, build_ticket_recovery_job()],
         sensors=[
             build_job_monitor(executor, pack_max=_read_pack_max(environment.get(PACK_VARIABLE))),
             build_workers_sensor(executor, workers),

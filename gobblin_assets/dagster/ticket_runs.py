@@ -40,6 +40,7 @@ from gobblin_assets.tickets.ticket_run import report_interrupted, run_claimed
 TICKETS_JOB: Final = "gobblin_service"
 TICKETS_OP: Final = "run_tickets"
 
+_EXAMPLE_ID: Final = "4d0f3a52-9f0c-4f4e-8a51-0c1b4f1f6e5b"
 _OWNER_RUN: Final = " dagster:"
 INTERRUPTED: Final = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 TERMINATED: Final = "its run was terminated in Dagster"
@@ -51,8 +52,8 @@ class TicketsConfig(dg.Config):
     tickets: list[str]
 
 
-def build_tickets_job() -> dg.JobDefinition:
-    """One op in one process, so that its tickets share a session of Spark."""
+def build_tickets_job(executor: str) -> dg.JobDefinition:
+    """Runs tickets for ``executor``: one op in one process, so that they share a session of Spark."""
 
     @dg.op(
         name=TICKETS_OP,
@@ -60,7 +61,7 @@ def build_tickets_job() -> dg.JobDefinition:
         description="Claims tickets of a service, and runs their jobs.",
     )
     def run_tickets(context: dg.OpExecutionContext, config: TicketsConfig) -> None:
-        TicketsRun(context).run([TicketId(UUID(each)) for each in config.tickets])
+        TicketsRun(context).run(read_own_tickets(context, executor, config.tickets))
 
     @dg.job(
         name=TICKETS_JOB,
@@ -81,6 +82,26 @@ def describe_owner(dagster_run_id: str) -> str:
 def find_owner_run(owner: str) -> str | None:
     """The Dagster run that claimed; None: another kind of executor did."""
     return owner.partition(_OWNER_RUN)[2] or None
+
+
+def read_own_tickets(context: dg.OpExecutionContext, executor: str, given: Sequence[str]) -> Sequence[TicketId]:
+    """The tickets that the configuration of a run names, which a person may have written.
+
+    Failure, with nothing begun: one is no id, or is for another executor, which tidies behind its own runs only.
+    """
+    tickets = []
+    for each in given:
+        try:
+            tickets.append(TicketId(UUID(each)))
+        except ValueError:
+            said = f"expected the id of a ticket, such as {_EXAMPLE_ID}; found {each[:40]!r}."
+            raise dg.Failure(f"Run configuration: {said}", allow_retries=False) from None
+    stores: Stores = getattr(context.resources, STORES_KEY)
+    for ticket_id, waiting in stores.tickets.describe_waiting(tickets).items():
+        if waiting.executor != executor:
+            said = f"The ticket {ticket_id} is for the executor {waiting.executor}, and this one is {executor}."
+            raise dg.Failure(f"{said} Launch it where {waiting.executor} runs.", allow_retries=False)
+    return tickets
 
 
 def say_claimed(context: dg.OpExecutionContext, ticket_id: TicketId, claim: Claim | None) -> None:

@@ -10,12 +10,18 @@ import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import dagster as dg
 
 from gobblin_assets.dagster.ports import FILE_SYSTEMS_KEY, SPARK_KEY, STORES_KEY
-from gobblin_assets.dagster.ticket_runs import INTERRUPTED, OwnHost, describe_owner, keeping_claim, say_claimed
+from gobblin_assets.dagster.ticket_runs import (
+    INTERRUPTED,
+    OwnHost,
+    describe_owner,
+    keeping_claim,
+    read_own_tickets,
+    say_claimed,
+)
 from gobblin_assets.errors import FencedError, GobblinError
 from gobblin_assets.jobs.ingest.engine_port import AnnouncedEngine, Engine
 from gobblin_assets.model.job_ticket import TicketId
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 
 WORKERS_JOB: Final = "gobblin_worker"
 
-_OP: Final = "work_on_ticket"
+WORKERS_OP: Final = "work_on_ticket"
 _REPORTS_READ_MAX: Final = 100
 
 
@@ -44,16 +50,17 @@ class WorkerConfig(dg.Config):
     ticket: str
 
 
-def build_workers_job() -> dg.JobDefinition:
-    """One op in one process."""
+def build_workers_job(executor: str) -> dg.JobDefinition:
+    """Works on tickets for ``executor``: one op in one process."""
 
     @dg.op(
-        name=_OP,
+        name=WORKERS_OP,
         required_resource_keys={STORES_KEY, FILE_SYSTEMS_KEY, SPARK_KEY},
         description="Claims the ticket of a worker, and works on it for a while.",
     )
     def work_on_ticket(context: dg.OpExecutionContext, config: WorkerConfig) -> None:
-        WorkerRun(context, TicketId(UUID(config.ticket))).work()
+        (ticket_id,) = read_own_tickets(context, executor, [config.ticket])
+        WorkerRun(context, ticket_id).work()
 
     @dg.job(
         name=WORKERS_JOB,
@@ -68,7 +75,7 @@ def build_workers_job() -> dg.JobDefinition:
 
 def build_worker_config(ticket_id: TicketId) -> dict[str, object]:
     """The run configuration for a ticket."""
-    return {"ops": {_OP: {"config": {"ticket": str(ticket_id)}}}}
+    return {"ops": {WORKERS_OP: {"config": {"ticket": str(ticket_id)}}}}
 
 
 @dataclass(slots=True)

@@ -105,12 +105,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class WaitingTicket:
-    """What decides with which other tickets one may share a run. ``uri``: of its job.
+    """What decides with which other tickets one may share a run. ``uri``: of its job. ``executor``: whom it is for.
 
     ``needs``: equal for jobs whose sources and places need the same of Spark. ``is_long``: one of the last LONG_RUNS
     runs of its job took longer than LONG_RUN_S.
     """
 
+    executor: str
     uri: str
     shape: TicketShape
     needs: str

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import text
 
 from gobblin_assets.dagster.runner_location import EXECUTOR_VARIABLE, build_runner_definitions
-from gobblin_assets.dagster.ticket_runs import TICKETS_JOB
+from gobblin_assets.dagster.ticket_runs import TICKETS_JOB, TICKETS_OP
 from gobblin_assets.dagster.ticket_sensors import MonitorTick
+from gobblin_assets.dagster.worker_runs import WORKERS_JOB, WORKERS_OP
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.model.job_ticket import SentTicket, TicketId
 from gobblin_assets.state.tickets import AttemptEnd
@@ -130,3 +131,24 @@ def test_each_ticket_that_the_executor_can_t_run_is_refused_by_its_field_beside_
         )
         assert list(jobs.scalars()) == ["shop"]
     assert executor.run_all() == [], "nothing is tried again"
+
+
+@pytest.mark.parametrize(
+    ("job", "op", "option"), [(TICKETS_JOB, TICKETS_OP, "tickets"), (WORKERS_JOB, WORKERS_OP, "ticket")]
+)
+def test_a_run_that_a_person_launches_with_a_ticket_of_another_executor_or_no_id_begins_nothing(
+    executor: Executor, job: str, op: str, option: str
+) -> None:
+    own = executor.send(executor.shop.make_job())
+    foreign = executor.send(executor.shop.make_job("foreign"), lambda sent: replace(sent, executor="far"))
+    definition = build_runner_definitions(executor.environment).resolve_job_def(job)
+    for ticket, said in (
+        (str(foreign), f"The ticket {foreign} is for the executor far, and this one is {NAME}. Launch it where far"),
+        ("4711", "expected the id of a ticket, such as"),
+    ):
+        given: Any = [str(own), ticket] if option == "tickets" else ticket
+        with pytest.raises(dg.Failure, match=said):
+            definition.execute_in_process(
+                instance=executor.instance, run_config={"ops": {op: {"config": {option: given}}}}
+            )
+    assert executor.shop.kinds(own) == executor.shop.kinds(foreign) == []

@@ -194,7 +194,10 @@ def test_a_terminated_pack_is_not_begun_again_also_without_its_first_ticket(inbo
 
 
 def test_the_sensors_of_tickets_take_each_look_of_the_daemon() -> None:
-    for sensor in (build_job_monitor(EXECUTOR, pack_max=1), build_workers_sensor(EXECUTOR, build_workers_job())):
+    for sensor in (
+        build_job_monitor(EXECUTOR, pack_max=1),
+        build_workers_sensor(EXECUTOR, build_workers_job(EXECUTOR)),
+    ):
         assert (sensor.minimum_interval_seconds or 0) < 5, "Dagster would evaluate it at every other of its looks"
 
 
@@ -262,7 +265,7 @@ class TestPacks:
     def waits(
         group: str = "g", needs: str = "n", *, is_long: bool = False, shape: TicketShape = TicketShape.RUN
     ) -> WaitingTicket:
-        return WaitingTicket(f"gobblin-job:/{group}/f/j", shape, needs, is_long)
+        return WaitingTicket("lake", f"gobblin-job:/{group}/f/j", shape, needs, is_long)
 
     def test_those_of_a_group_with_the_same_needs_share_runs_up_to_the_limit(self) -> None:
         other, needy = self.waits("other"), self.waits(needs="kafka")

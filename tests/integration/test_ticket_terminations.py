@@ -79,7 +79,7 @@ def test_what_a_terminated_run_has_not_begun_is_cancelled(
         }
         config = {"ops": {TICKETS_OP: {"config": {"tickets": [str(each) for each in tickets]}}}}
         with pytest.raises(INTERRUPTED):
-            build_tickets_job().execute_in_process(
+            build_tickets_job("lake").execute_in_process(
                 run_config=config, instance=instance, resources=resources, run_id=RUN_ID
             )
     ends = stores.tickets.find_ends(tickets)

@@ -231,13 +231,13 @@ def repeat_alike(seed: int) -> Iterator[None]:
     """What is played again goes the same way: ids that are drawn at random are the same, and nothing has a thread."""
     chance = random.Random(f"ids {seed}")
 
+    def draw() -> uuid.UUID:
+        return uuid.UUID(int=chance.getrandbits(128), version=4)
+
     def refuse(thread: threading.Thread) -> None:
         raise AssertionError(f"{thread.name} is begun: the simulated world has no threads")
 
-    with (
-        mock.patch("uuid.uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4)),
-        mock.patch("threading.Thread.start", refuse),
-    ):
+    with mock.patch("uuid.uuid4", draw), mock.patch("threading.Thread.start", refuse):
         yield
 
 

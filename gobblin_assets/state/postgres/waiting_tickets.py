@@ -18,7 +18,7 @@ _JOB: Final = "b.body #> '{ticket,job}'"
 
 # A copy names its source by a place: it needs no connector. What Spark needs of a destination is said by its scheme.
 _WAITING = text(f"""
-    SELECT t.ticket_id, t.shape, b.body #>> '{{ticket,uri}}' AS uri,
+    SELECT t.ticket_id, t.executor, t.shape, b.body #>> '{{ticket,uri}}' AS uri,
            concat_ws(' ', {_JOB} ->> 'kind', substring({_JOB} ->> 'destination' FROM '^([A-Za-z][A-Za-z0-9+.-]*):'),
                      CASE json_typeof({_JOB} -> 'source') WHEN 'object' THEN md5({_JOB} ->> 'source') END) AS needs,
            EXISTS (SELECT FROM (SELECT r.started_at, r.ended_at FROM gobblin.run r
@@ -48,7 +48,9 @@ _CANCELS = text("""
 def describe_waiting(connection: Connection, ticket_ids: Collection[TicketId]) -> Mapping[TicketId, WaitingTicket]:
     rows = connection.execute(_WAITING, {"ticket_ids": list(ticket_ids)}).all()
     return {
-        TicketId(row.ticket_id): WaitingTicket(_read_uri(row.uri), TicketShape(row.shape), row.needs, row.is_long)
+        TicketId(row.ticket_id): WaitingTicket(
+            row.executor, _read_uri(row.uri), TicketShape(row.shape), row.needs, row.is_long
+        )
         for row in rows
     }
 
