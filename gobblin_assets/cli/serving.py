@@ -3,17 +3,18 @@
 import ipaddress
 import os
 import socket
+import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 
 from gobblin_assets.cli.lazy_commands import example
 from gobblin_assets.cli.output import say
-from gobblin_assets.errors import RejectedError
+from gobblin_assets.errors import OutcomeUnknownError, RejectedError, RetryableError
 from gobblin_assets.model.clock import SystemClock
 from gobblin_assets.run.own_process import StopRequest, heed_stop_signals
 from gobblin_assets.service.access import (
@@ -27,10 +28,14 @@ from gobblin_assets.service.forgetting import KEPT_DAYS_DEFAULT
 from gobblin_assets.service.roles import NodeRole, parse_roles
 from gobblin_assets.settings import read_settings
 
+T = TypeVar("T")
+
 _EXTRA: Final = ("fastapi", "jinja2", "jsonschema", "uvicorn")
 _EVERYBODY: Final = "local"
 _BACKLOG: Final = 128
 _LOOK_EVERY_S: Final = 3600.0
+_AWAY_S_MAX: Final = 60.0
+_TRY_EVERY_S: Final = 1.0
 _LOOPBACK_NAME: Final = "localhost"
 
 
@@ -110,12 +115,14 @@ def serve(
     taken = parse_roles(roles)
     rules, identify = _read_access(access_file, no_auth=no_auth)
     given = [read_pack_at(path) for path in packs]
-    with (
-        _listen(host, port) if NodeRole.API in taken else nullcontext() as listening,
-        open_service(
-            read_settings(), topology_file, given, compiler, os.environ, say, kept_days=kept_days, roles=taken
-        ) as opened,
-    ):
+    with ExitStack() as stack:
+        listening = stack.enter_context(_listen(host, port)) if NodeRole.API in taken else None
+        opened = _enter(
+            stack,
+            lambda: open_service(
+                read_settings(), topology_file, given, compiler, os.environ, say, kept_days=kept_days, roles=taken
+            ),
+        )
         if listening is None:
             _await_stop(taken)
             return
@@ -143,6 +150,22 @@ def serve(
         shown = f"[{address}]" if ":" in address else address
         say(f"The service answers on http://{shown}:{bound_port}/")
         serve_requests(parts, listening, {*LOOPBACK_NAMES, address, *map(str.lower, public_names)})
+
+
+def _enter(stack: ExitStack, make: Callable[[], AbstractContextManager[T]]) -> T:
+    """Begin what ``make`` makes, and end it with the stack. A database that is away for a moment is waited for."""
+    until_s, is_told = time.monotonic() + _AWAY_S_MAX, False
+    while True:
+        try:
+            return stack.enter_context(make())
+        except (RetryableError, OutcomeUnknownError) as error:
+            if time.monotonic() >= until_s:
+                raise
+            if not is_told:
+                said = " ".join(str(error).split())
+                say(f"{said} The service tries again for {_AWAY_S_MAX:.0f} s.")
+                is_told = True
+        time.sleep(_TRY_EVERY_S)
 
 
 def _await_stop(roles: frozenset[NodeRole]) -> None:

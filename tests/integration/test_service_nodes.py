@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -218,6 +219,19 @@ def test_a_node_without_its_postgres_only_reads_and_goes_on_when_it_is_back(clus
     assert cluster.whole.ask("GET", f"{FLOWS}/sales/meanwhile").status == 200
     assert cluster.whole.ask("GET", f"{FLOWS}/sales/refused").status == 404
     create(cluster.whole, "refused")
+
+
+def test_a_node_that_begins_while_its_postgres_is_away_waits_for_it(cluster: Cluster, tmp_path: Path) -> None:
+    said = tmp_path / "service.stderr"
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        cluster.proxy.cut_after = 0
+        try:
+            starting = run_service(tmp_path, cluster.whole.environment["GOBBLIN_DATABASE_URL"], "--no-auth")
+            begun = pool.submit(stack.enter_context, starting)
+            wait(lambda: said.exists() and "The service tries again for 60 s." in said.read_text(), "it is said")
+        finally:
+            cluster.proxy.cut_after = None
+        assert begun.result().ask("GET", "/api/v1/health").json["status"] == "ok"
 
 
 def test_a_change_that_a_network_swallows_is_answered_soon_and_is_made_once(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import psutil
 
 _GONE_S_MAX: Final = 30.0
+_SAID_MAX: Final = 500
 
 
 @dataclass
@@ -59,7 +60,8 @@ class Program:
         if self._process is None or self._process.poll() is None:
             return False
         if not (self.is_fragile and self._is_hurt):
-            self.surprises.append(f"{self.name} ended by itself with {self._process.returncode}")
+            said = self.say()[-_SAID_MAX:]
+            self.surprises.append(f"{self.name} ended by itself with {self._process.returncode}, and said last: {said}")
         self.kill()
         return True
 
