@@ -59,6 +59,7 @@ class TicketLayouts:
         """
         if self.clock_s() >= self._looked_at_s + every_s:
             self._last, self._looked_at_s = tickets.list_last_tickets(), self.clock_s()
+            self._made = {name: made for name, made in self._made.items() if self._last.get(name) is not None}
         return self._last
 
     def find(
