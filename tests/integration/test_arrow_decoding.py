@@ -218,7 +218,7 @@ def test_formats_are_decoded_alike(spark: SparkSession, spec: dict[str, object])
     _require_equal(spark, spec, contents, list(reversed(contents)))
 
 
-@pytest.mark.turns("records that are drawn")
+@pytest.mark.turns("what readers of topics meet", of=6)
 @settings(max_examples=6, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_records_that_are_drawn_have_the_same_end(spark: SparkSession, data: st.DataObject) -> None:

@@ -53,7 +53,7 @@ def run_all(log: WrittenLog, transactions: int) -> None:
         log.history.run(transactions, table=table)
 
 
-@pytest.mark.turns("bases in use")
+@pytest.mark.turns("what Spark meets", of=8)
 @pytest.mark.parametrize("kind", [rotating({}), rotating({"is_full": True, "has_key": False})], ids=["by key", "whole"])
 def test_a_base_and_what_is_behind_it_are_the_table(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share, kind: dict[str, Any]
@@ -100,7 +100,7 @@ class LossyDisk(PosixFileSystem):
         return [each for each in found if each not in written[:1]]
 
 
-@pytest.mark.turns("bases in use")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_base_whose_files_lack_rows_is_not_published(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_base_whose_files_lack_rows_is_not_published(
     assert log.difference() == SAME
 
 
-@pytest.mark.turns("bases in use")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_workers_publish_while_a_base_is_written(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -155,7 +155,7 @@ def test_workers_publish_while_a_base_is_written(
     assert log.difference() == SAME
 
 
-@pytest.mark.turns("bases in use")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_columns_that_come_and_types_that_widen(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -171,7 +171,7 @@ def test_columns_that_come_and_types_that_widen(
     assert Counter(row.later for row in read.collect()) == {7: 1, None: log.history.current().total() - 1}
 
 
-@pytest.mark.turns("bases in use")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_base_that_does_not_count_is_passed_over(
     spark: SparkSession, engine: Engine, tmp_path: Path, share: Share
 ) -> None:
@@ -193,7 +193,7 @@ def test_a_base_that_does_not_count_is_passed_over(
     assert log.difference() == SAME
 
 
-@pytest.mark.turns("bases in use")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_the_command_is_killed_and_begins_anew(
     spark: SparkSession,
     engine: Engine,
@@ -244,7 +244,7 @@ def test_the_command_is_killed_and_begins_anew(
     assert {row.state: row.number for row in states} == {"ABORTED": 1, "DONE": 2}
 
 
-@pytest.mark.turns("bases in use")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_dagster_writes_bases_by_the_schedule_of_the_job_file(
     spark: SparkSession,
     engine: Engine,

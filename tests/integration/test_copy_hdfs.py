@@ -137,7 +137,7 @@ def statuses(server: HdfsServer, root: str) -> dict[str, tuple[object, ...]]:
     return {path.removeprefix(f"{root}/docs/"): tuple(status[name] for name in fields) for path, status in found}
 
 
-@pytest.mark.turns("owners on HDFS")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_owners_replication_and_block_sizes_go_from_hdfs_to_hdfs(hdfs_server: HdfsServer, tmp_path: Path) -> None:
     os.environ.update(hdfs_server.environment)
     client, roots = HdfsClient(hdfs_server.http_address), [hdfs_server.make_root() for _ in range(3)]

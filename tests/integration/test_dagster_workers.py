@@ -113,7 +113,6 @@ def test_runs_follow_each_other_an_update_takes_the_place_and_the_slot_goes_with
     assert not world.tick()
 
 
-@pytest.mark.every_run
 def test_a_run_that_is_killed_amid_a_publication_is_followed_after_a_while_and_loses_nothing(
     world: WorkersInDagster, tables: ChangedTables
 ) -> None:

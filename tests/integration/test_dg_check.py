@@ -47,7 +47,7 @@ def check(project: Path, text: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.turns("commands of dg")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_misspelt_key_and_a_wrong_owner_are_named_at_their_places(project: Path) -> None:
     good = check(project, FILE)
     assert good.returncode == 0, good.stdout + good.stderr

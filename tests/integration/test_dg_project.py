@@ -53,7 +53,7 @@ def run_dg(root: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.turns("commands of dg")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_scaffolded_component_is_materialized_on_the_warm_spark_of_the_home(project: Path) -> None:
     """Spark is needed here; the scaffolded file alone needs none."""
     said = in_child(materialize, str(project))

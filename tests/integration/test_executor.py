@@ -240,7 +240,6 @@ def test_two_executors_of_a_name_run_each_ticket_once(ticket_shop: TicketShop) -
         assert ticket_shop.lake_rows(f"shop{number}") == ticket_shop.source_rows()
 
 
-@pytest.mark.every_run
 def test_when_an_executor_is_killed_its_processes_end_and_another_one_takes_over(ticket_shop: TicketShop) -> None:
     ticket_id = ticket_shop.send()
     reached = ticket_shop.folder / "reached"

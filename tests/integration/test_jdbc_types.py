@@ -219,7 +219,7 @@ def test_what_cannot_come_out_unchanged_is_refused_with_the_cast(kind: str, data
     assert run(bench, request_for({**data, "casts": casts}))[1] == Counter([tuple(shown for *_, shown in rows)])
 
 
-@pytest.mark.turns("positions in databases of every kind")
+@pytest.mark.turns("what Spark meets", of=8)
 @pytest.mark.parametrize("database", [thorough("mariadb-by-mariadb"), "mariadb-by-mysql"], indirect=True)
 def test_newest_rows_of_every_precision_are_read_once(database: Database, bench: Bench) -> None:
     for declared, step in (
@@ -268,7 +268,7 @@ POSITIONS = {
 }
 
 
-@pytest.mark.turns("positions in databases of every kind")
+@pytest.mark.turns("what Spark meets", of=8)
 @pytest.mark.parametrize("kind", ["duckdb", thorough("mariadb-by-mysql")])
 def test_every_type_of_position_splits_and_goes_on(kind: str, database: Database, bench: Bench) -> None:
     for number, (declared, (first, second, third)) in enumerate(POSITIONS[kind]):
@@ -289,7 +289,7 @@ def test_every_type_of_position_splits_and_goes_on(kind: str, database: Database
         assert firsts(run(bench, request_for(data, publish(new_state(data["urn"]), plan)))[1]) == ["3"], declared
 
 
-@pytest.mark.turns("positions in databases of every kind")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_position_of_sqlite_is_of_one_form(spark: SparkSession, tmp_path: Path) -> None:
     database = next(open_database("sqlite", spark, tmp_path, None))
     bench = Bench(spark, database.connection)

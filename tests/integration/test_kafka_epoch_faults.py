@@ -35,7 +35,7 @@ def broker() -> Iterator[KafkaBroker]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.turns("histories of a topic")
+@pytest.mark.turns("what readers of topics meet", of=6)
 def test_a_restart_of_the_broker_is_waited_out(broker: KafkaBroker) -> None:
     name = make_topic(broker.bootstrap, "restarted")
     vnode = f"{name}:0"

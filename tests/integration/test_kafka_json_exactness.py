@@ -80,7 +80,7 @@ EDGES = {
 }  # fmt: skip
 
 
-@pytest.mark.turns("records that are drawn")
+@pytest.mark.turns("what readers of topics meet", of=6)
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(

@@ -48,7 +48,7 @@ def count_workers(shop: TopicShop) -> int:
         return int(connection.execute(text(query)).scalar_one())
 
 
-@pytest.mark.turns("workers that share lanes are killed")
+@pytest.mark.turns("what readers of topics meet", of=6)
 def test_workers_share_lanes_and_publish_each_record_once_while_one_is_killed_and_lanes_are_rescaled(
     shop: TopicShop,
 ) -> None:

@@ -54,7 +54,7 @@ def on_cluster(
     }
 
 
-@pytest.mark.turns("executors of a cluster")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_executors_that_don_t_see_the_staging_are_refused_before_anything_is_written(
     cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:
@@ -82,7 +82,7 @@ def test_executors_that_don_t_see_the_staging_are_refused_before_anything_is_wri
     assert ingestion.rows("public.customers") == source_rows(shop, "SELECT id, name FROM customers")
 
 
-@pytest.mark.turns("executors of a cluster")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_an_executor_that_joins_while_rows_are_written_and_is_blind_is_named(
     cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:
@@ -123,7 +123,7 @@ print(connect_server.start_connect(home, settings, lambda line: None).url)
 """
 
 
-@pytest.mark.turns("executors of a cluster")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_connect_server_with_other_mounts_is_refused_before_anything_is_written(
     ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:
@@ -170,7 +170,7 @@ def wait_for_executors(cluster: SparkCluster, work: Path) -> tuple[list[str], li
     return said, counted
 
 
-@pytest.mark.turns("executors of a cluster")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_cluster_without_executors_is_told_of_and_given_up(cluster: SparkCluster, tmp_path: Path) -> None:
     said, counted = in_child(wait_for_executors, SparkCluster(tmp_path, cluster.url), tmp_path / "spark")
 
@@ -198,7 +198,7 @@ def read_by_slots(cluster: SparkCluster, work: Path, variables: dict[str, str], 
     return found
 
 
-@pytest.mark.turns("executors of a cluster")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_table_is_read_by_as_many_queries_as_the_cluster_runs_tasks(
     cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:
@@ -241,7 +241,7 @@ def try_on_server(url: str, tries: int) -> tuple[list[str], list[str]]:
     return said, counted
 
 
-@pytest.mark.turns("executors of a cluster")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_warm_server_on_a_cluster_is_reached_by_its_executors_and_says_when_it_has_none(
     cluster: SparkCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

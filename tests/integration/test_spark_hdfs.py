@@ -79,7 +79,7 @@ def _open_as(spark: SparkSession, work_folder: Path, user: str) -> str:
     return ""
 
 
-@pytest.mark.turns("owners on HDFS")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_dataset_is_read_as_the_user_who_may_read_it_and_as_no_other(
     hdfs_server: HdfsServer, private_root: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,7 +76,7 @@ def _read(spark: SparkSession, base: str, paths: list[str]) -> set[tuple[object,
     return {tuple(row) for row in frame.selectExpr("id", "p", "q").collect()}
 
 
-@pytest.mark.turns("rows in buckets")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_directories_with_any_names_are_read_with_their_values(
     store_reader: StoreReader, versitygw: S3Server, put: Callable[[str, Mapping[str, int]], None]
 ) -> None:
@@ -118,7 +118,7 @@ def _read_dataset(spark: SparkSession, url: str, directories_max: int) -> Counte
     return found
 
 
-@pytest.mark.turns("rows in buckets")
+@pytest.mark.turns("what Spark meets", of=8)
 def test_a_dataset_whose_files_were_moved_to_a_bucket_is_read_there(
     store_reader: StoreReader,
     versitygw: S3Server,

@@ -163,7 +163,6 @@ def test_who_kills_a_worker_s_executor_loses_nothing(shop: TicketShop, tables: C
         tables.require_same("orders", "id")
 
 
-@pytest.mark.every_run
 def test_a_log_that_drains_ends_its_workers_behind_a_cut_and_they_go_on_when_it_is_resumed(
     shop: TicketShop, tables: ChangedTables
 ) -> None:
