@@ -47,7 +47,7 @@ def kill_run(folder: Folder) -> str:
 
 
 def test_what_a_dead_run_left_is_said_by_a_plan_and_by_those_that_wait_for_its_lease(folder: Folder) -> None:
-    Path(folder.job).write_text(Path(folder.job).read_text() + "lease: {wait_s: 0.5}\n")
+    Path(folder.job).write_text(Path(folder.job).read_text() + "lease: {wait_s: 2}\n")
     sequence = kill_run(folder)
 
     planned = invoke("plan", folder.job)
@@ -58,7 +58,7 @@ def test_what_a_dead_run_left_is_said_by_a_plan_and_by_those_that_wait_for_its_l
 
     first = f"sequence {sequence} of docs is PREPARED: the next run completes it first (`gobblin-assets commit show"
     assert planned.stderr.startswith(first), planned.stderr
-    assert "waiting for at most 0.5 s" in run.stderr
+    assert "waiting for at most 2 s" in run.stderr
     assert "whose lease ends in " in run.stderr
     assert run.stderr.index("waiting for") < run.stderr.index("; skipped. Run it again after that.")
     assert run.stdout.lstrip().splitlines()[0].rstrip().endswith(": SKIPPED"), "nothing was committed"

@@ -116,7 +116,7 @@ def test_runs_follow_each_other_an_update_takes_the_place_and_the_slot_goes_with
 def test_a_run_that_is_killed_amid_a_publication_is_followed_after_a_while_and_loses_nothing(
     world: WorkersInDagster, tables: ChangedTables
 ) -> None:
-    added = world.send(worker_s=2.0)
+    added = world.send(worker_s=6.0)
     (request,) = world.tick()
     killed = world.start(request, f"{Failpoint.SEALED_BEFORE_EXECUTE}=kill")
     killed.join(60)

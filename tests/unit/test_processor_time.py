@@ -84,7 +84,7 @@ class Reports:
         self.costs = Costs()
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        config.workerinput = {}  # type: ignore[attr-defined]
+        config.workerinput = {}  # type: ignore[attr-defined]  # as xdist has it
         config.pluginmanager.register(ProcessorTime(config))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -79,7 +79,7 @@ def test_a_delete_is_left_to_the_next_attempt_whatever_it_fails_with(
     assert run_claimed(claim, stores, fail, lambda _said: None, Interruption()) is end
 
 
-def test_a_signal_of_which_a_driver_makes_an_error_is_an_interruption() -> None:
+def test_a_signal_of_which_a_driver_makes_an_error_is_an_interruption(request: pytest.FixtureRequest) -> None:
     def fail() -> Never:
         try:
             os.kill(os.getpid(), signal.SIGINT)
@@ -90,6 +90,9 @@ def test_a_signal_of_which_a_driver_makes_an_error_is_an_interruption() -> None:
 
     tickets = SentTickets(TicketVerb.UPDATE)
     stores, interruption = cast("Stores", SimpleNamespace(tickets=tickets)), Interruption()
+    # Of a process that a script began in the background, SIGINT is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with interruption.hearing_signals(), pytest.raises(KeyboardInterrupt):
         run_claimed(Claim(TicketId(uuid.uuid4()), 1), stores, fail, lambda _said: None, interruption)
     assert tickets.ended == [], "whoever takes the interruption reports the end"
