@@ -1,7 +1,11 @@
-"""The catalog of flows: the store, with a copy of all flows in memory for when the store is away."""
+"""The catalog of flows: the store, with a copy of all flows in memory for when the store is away.
+
+The copy has the text of configs. What is asked of it is read from the text then.
+"""
 
 import datetime as dt
 import gc
+import json
 import threading
 import time
 import uuid
@@ -14,6 +18,7 @@ from gobblin_assets.errors import OutcomeUnknownError, RetryableError
 from gobblin_assets.service.access import EVERY_FLOW, FlowScope
 from gobblin_assets.service.catalogs import CatalogMetrics, SpecListeners, list_in_order
 from gobblin_assets.service.flow_store import (
+    FlowCopy,
     FlowPage,
     FlowState,
     FlowStore,
@@ -61,7 +66,7 @@ class FlowCatalog:
         # Held by the one look of now, which waits for the store while others read the copy.
         self._looking = threading.Lock()
         self._asked_at: float | None = None
-        self._flows: dict[str, StoredFlow] = {}
+        self._flows: dict[str, FlowCopy] = {}
         self._number = 0
         self._read_at: float | None = None
         self._away_until = 0.0
@@ -102,7 +107,7 @@ class FlowCatalog:
         else:
             stored = self._store.change(flow_id, write, if_version=if_version)
         with self._lock:
-            self._take(stored, tells=True)
+            self._take(FlowCopy.of(stored), tells=True)
         return stored
 
     def remove(self, key: FlowKey, *, if_version: str | None = None) -> StoredFlow | None:
@@ -116,11 +121,11 @@ class FlowCatalog:
     def note(self, flow: StoredFlow) -> None:
         """Take what the store has of a flow now."""
         with self._lock:
-            self._take(flow, tells=False)
+            self._take(FlowCopy.of(flow), tells=False)
 
     def get_specs(self) -> Sequence[FlowSpec]:
         with self._lock:
-            return list_in_order({uri: flow.spec for uri, flow in self._flows.items()})
+            return list_in_order({uri: flow.load().spec for uri, flow in self._flows.items()})
 
     def get_spec(self, uri: str) -> FlowSpec:
         return self.get_flow(parse_flow_uri(uri)).flows[0].spec
@@ -130,7 +135,7 @@ class FlowCatalog:
 
         def copied() -> FlowsRead:
             found = self._flows.get(key.uri)
-            return self._from_copy(() if found is None else (found,), None)
+            return self._from_copy(() if found is None else (found.load(),), None)
 
         def stored() -> FlowsRead:
             found = self._store.find(key)
@@ -157,7 +162,7 @@ class FlowCatalog:
             visible = (
                 flow
                 for flow in self._flows.values()
-                if scope.includes(flow.spec.key) and (not is_pending or flow.state is FlowState.PENDING)
+                if scope.includes(flow.key) and (not is_pending or flow.state is FlowState.PENDING)
             )
             page = _choose(visible, group, search, after, limit)
             return self._from_copy(page.flows, page.after)
@@ -205,15 +210,15 @@ class FlowCatalog:
             raise RetryableError("the flows were not read yet, and their store does not answer", passes=True)
         return FlowsRead(tuple(flows), self._monotonic() - self._read_at, after)
 
-    def _take(self, flow: StoredFlow, *, tells: bool) -> bool:
-        uri, held = flow.spec.uri, self._flows.get(flow.spec.uri)
+    def _take(self, flow: FlowCopy, *, tells: bool) -> bool:
+        uri, held = flow.key.uri, self._flows.get(flow.key.uri)
         # Reads and writes of several threads overtake each other: what is older than the copy is no news.
         if flow.change <= self._number or (held is not None and flow.change <= held.change):
             return False
         self._flows[uri] = flow
-        is_news = held is None or (held.flow_id, held.spec.version) != (flow.flow_id, flow.spec.version)
+        is_news = held is None or (held.flow_id, held.version) != (flow.flow_id, flow.version)
         if is_news and tells:
-            self._listeners.tell_put(flow.spec, self._now())
+            self._listeners.tell_put(flow.load().spec, self._now())
         return is_news
 
     def _drop(self, uri: str, flow_id: uuid.UUID) -> bool:
@@ -243,7 +248,7 @@ def _collector_paused(*, is_paused: bool) -> Iterator[None]:
 
 
 def _choose(
-    flows: Iterable[StoredFlow], group: str | None, search: str | None, after: FlowKey | None, limit: int
+    flows: Iterable[FlowCopy], group: str | None, search: str | None, after: FlowKey | None, limit: int
 ) -> FlowPage:
     """What ``FlowStore.list_flows`` gives, of flows in memory."""
     wanted = (search or "").casefold()
@@ -251,11 +256,16 @@ def _choose(
         (
             flow
             for flow in flows
-            if (group is None or flow.spec.key.group == group)
-            and (after is None or flow.spec.key > after)
-            and any(wanted in text.casefold() for text in (*flow.spec.key, flow.spec.description))
+            if (group is None or flow.key.group == group) and (after is None or flow.key > after) and _has(flow, wanted)
         ),
-        key=lambda flow: flow.spec.key,
+        key=lambda flow: flow.key,
     )
-    page = tuple(found[:limit])
+    page = tuple(flow.load() for flow in found[:limit])
     return FlowPage(page, page[-1].spec.key if len(found) > limit else None)
+
+
+def _has(flow: FlowCopy, wanted: str) -> bool:
+    if any(wanted in text.casefold() for text in flow.key):
+        return True
+    description: str = json.loads(flow.config).get("description", "")
+    return wanted in description.casefold()

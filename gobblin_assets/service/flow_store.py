@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketSelection
@@ -79,6 +79,68 @@ class StoredFlow:
     restarts: bool = False
     next_fire_at: dt.datetime | None = None
     plan: FlowPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCopy:
+    """A flow as the copy of a catalog keeps it: ``config`` is JSON, which takes a tenth of what its objects take.
+
+    The other fields are those of ``StoredFlow`` and its spec.
+    """
+
+    flow_id: uuid.UUID
+    key: FlowKey
+    version: str
+    config: str
+    pins: Mapping[str, str]
+    state: FlowState
+    reasons: tuple[str, ...]
+    owner: Owner
+    created_at: dt.datetime
+    updated_at: dt.datetime
+    change: int
+    generation: int
+    runs_when_able: bool
+    restarts: bool
+    next_fire_at: dt.datetime | None
+
+    @classmethod
+    def of(cls, flow: StoredFlow) -> Self:
+        return cls(
+            flow_id=flow.flow_id,
+            key=flow.spec.key,
+            version=flow.spec.version,
+            config=flow.spec.config.model_dump_json(),
+            pins=flow.spec.pins,
+            state=flow.state,
+            reasons=flow.reasons,
+            owner=flow.owner,
+            created_at=flow.created_at,
+            updated_at=flow.updated_at,
+            change=flow.change,
+            generation=flow.generation,
+            runs_when_able=flow.runs_when_able,
+            restarts=flow.restarts,
+            next_fire_at=flow.next_fire_at,
+        )
+
+    def load(self) -> StoredFlow:
+        """Read by pydantic itself: lists have many flows."""
+        config = FlowConfig.model_validate_json(self.config)
+        return StoredFlow(
+            flow_id=self.flow_id,
+            spec=FlowSpec(self.key.uri, self.version, config.description, config, config.template_uris, pins=self.pins),
+            state=self.state,
+            reasons=self.reasons,
+            owner=self.owner,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            change=self.change,
+            generation=self.generation,
+            runs_when_able=self.runs_when_able,
+            restarts=self.restarts,
+            next_fire_at=self.next_fire_at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +256,7 @@ class CatalogChanges:
     """
 
     number: int
-    flows: tuple[StoredFlow, ...]
+    flows: tuple[FlowCopy, ...]
     gone: tuple[tuple[FlowKey, uuid.UUID], ...]
     is_all: bool
 

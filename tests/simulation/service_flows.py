@@ -9,6 +9,7 @@ from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
     PAUSED_MESSAGE,
     CatalogChanges,
+    FlowCopy,
     FlowState,
     FlowWrite,
     Launch,
@@ -267,7 +268,7 @@ class FakeFlowStore:
 
     def read_changes(self, after: int, *, limit: int) -> CatalogChanges:
         changed = sorted((f for f in self._tables.flows.values() if f.change > after), key=lambda f: f.change)[:limit]
-        live = tuple(stored_flow(f) for f in changed if f.deleted_at is None)
+        live = tuple(FlowCopy.of(stored_flow(f)) for f in changed if f.deleted_at is None)
         gone = tuple((f.key, f.flow_id) for f in changed if f.deleted_at is not None)
         number = self._tables.change if len(changed) < limit else changed[-1].change
         return CatalogChanges(number, live, gone, len(changed) < limit)

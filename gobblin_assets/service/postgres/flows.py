@@ -21,6 +21,7 @@ from gobblin_assets.service.flow_config import FlowConfig
 from gobblin_assets.service.flow_store import (
     PAUSED_MESSAGE,
     CatalogChanges,
+    FlowCopy,
     FlowPage,
     FlowState,
     FlowVersion,
@@ -47,7 +48,7 @@ from gobblin_assets.service.postgres.launches import (
 from gobblin_assets.service.postgres.scopes import IN_SCOPE, scope_arguments
 from gobblin_assets.service.postgres.slots import end_schedule, list_slots, schedule_flow
 from gobblin_assets.service.slots import FlowSlot
-from gobblin_assets.service.specs import FlowKey, FlowSpec
+from gobblin_assets.service.specs import FlowKey
 from gobblin_assets.service.statuses import FlowStatus
 
 T = TypeVar("T")
@@ -401,7 +402,10 @@ class PostgresFlowStore:
         if not rows:
             raise no_flow(key)
         return [
-            FlowVersion(str(row.version), _config_of(row.config), row.pins, row.made_by, row.made_at) for row in rows
+            FlowVersion(
+                str(row.version), FlowConfig.model_validate_json(row.config), row.pins, row.made_by, row.made_at
+            )
+            for row in rows
         ]
 
     def list_slots(self, flow_id: uuid.UUID, *, limit: int) -> Sequence[FlowSlot]:
@@ -504,7 +508,7 @@ class PostgresFlowStore:
         # Values are made behind the transaction, which may not be idle for long.
         return CatalogChanges(
             number=number if len(rows) < limit else rows[-1].change,
-            flows=tuple(flow_of(row) for row in rows if row.deleted_at is None),
+            flows=tuple(_copy_of(row) for row in rows if row.deleted_at is None),
             gone=tuple((FlowKey(row.flow_group, row.flow_name), row.flow_id) for row in rows if row.deleted_at),
             is_all=len(rows) < limit,
         )
@@ -661,17 +665,17 @@ def _version_arguments(flow_id: uuid.UUID, version: int, write: FlowWrite) -> di
     }
 
 
-def _config_of(written: str) -> FlowConfig:
-    """Read by pydantic itself: a service that starts reads the configs of all flows."""
-    return FlowConfig.model_validate_json(written)
-
-
 def flow_of(row: Row[Any]) -> StoredFlow:
-    config = _config_of(row.config)
-    key = FlowKey(row.flow_group, row.flow_name)
-    return StoredFlow(
+    return _copy_of(row).load()
+
+
+def _copy_of(row: Row[Any]) -> FlowCopy:
+    return FlowCopy(
         flow_id=row.flow_id,
-        spec=FlowSpec(key.uri, str(row.version), config.description, config, config.template_uris, pins=row.pins),
+        key=FlowKey(row.flow_group, row.flow_name),
+        version=str(row.version),
+        config=row.config,
+        pins=row.pins,
         state=FlowState(row.state),
         reasons=tuple(row.reasons),
         owner=Owner(row.owner, frozenset(row.owner_groups)),
