@@ -130,7 +130,7 @@ def _launch_alone(world: World, flows: FlowManager, count: int, found: Samples) 
     Scheduler(schedules).look()
     # Jobs of earlier rounds are not begun either.
     store = PostgresFlowStore(world.engine)
-    launcher = Launcher(schedules, store, flows.compiling, flows.writes, ahead_max=1_000_000)
+    launcher = Launcher(schedules, store, flows.compiling, flows.writes, lambda _executor: 1_000_000)
     _measure_look(world, _LAUNCH, launcher.look, count, found)
 
 
