@@ -7,9 +7,9 @@ and the ids of their tickets) is stored in one transaction, with the flow if the
 import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from gobblin_assets.errors import ConflictError, RejectedError
 from gobblin_assets.model.job_ticket import JobTicket, LogId, TicketSelection
@@ -56,18 +56,17 @@ class Owner:
     groups: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFlow:
-    """A flow of the catalog. ``flow_id``: of this flow alone; one of the same name made later has another.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRecord:
+    """What a store has of a flow, but for its version. ``flow_id``: one of the same name made later has another.
 
     ``reasons``: why a PENDING flow can't run, for people. ``change``: the number of the catalog's last change of it.
     ``runs_when_able``: a PENDING flow runs as soon as it can. ``restarts``: it runs once its workers, whose end was
     asked for by a new version, have ended. ``generation``: how many times it was replanned. ``next_fire_at``: the next
-    slot of its schedule. ``plan``: of a flow that this call compiled, else None.
+    slot of its schedule.
     """
 
     flow_id: uuid.UUID
-    spec: FlowSpec
     state: FlowState
     reasons: tuple[str, ...]
     owner: Owner
@@ -78,69 +77,43 @@ class StoredFlow:
     runs_when_able: bool = False
     restarts: bool = False
     next_fire_at: dt.datetime | None = None
+
+
+_RECORDED: Final = tuple(each.name for each in fields(FlowRecord))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFlow(FlowRecord):
+    """A flow of the catalog. ``plan``: of a flow that this call compiled, else None."""
+
+    spec: FlowSpec
     plan: FlowPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FlowCopy:
-    """A flow as the copy of a catalog keeps it: ``config`` is JSON, which takes a tenth of what its objects take.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowCopy(FlowRecord):
+    """A flow as the copy of a catalog keeps it: ``config`` is JSON, which takes a tenth of what its objects take."""
 
-    The other fields are those of ``StoredFlow`` and its spec.
-    """
-
-    flow_id: uuid.UUID
     key: FlowKey
     version: str
     config: str
     pins: Mapping[str, str]
-    state: FlowState
-    reasons: tuple[str, ...]
-    owner: Owner
-    created_at: dt.datetime
-    updated_at: dt.datetime
-    change: int
-    generation: int
-    runs_when_able: bool
-    restarts: bool
-    next_fire_at: dt.datetime | None
 
     @classmethod
     def of(cls, flow: StoredFlow) -> Self:
-        return cls(
-            flow_id=flow.flow_id,
-            key=flow.spec.key,
-            version=flow.spec.version,
-            config=flow.spec.config.model_dump_json(),
-            pins=flow.spec.pins,
-            state=flow.state,
-            reasons=flow.reasons,
-            owner=flow.owner,
-            created_at=flow.created_at,
-            updated_at=flow.updated_at,
-            change=flow.change,
-            generation=flow.generation,
-            runs_when_able=flow.runs_when_able,
-            restarts=flow.restarts,
-            next_fire_at=flow.next_fire_at,
-        )
+        spec = flow.spec
+        written = spec.config.model_dump_json()
+        return cls(key=spec.key, version=spec.version, config=written, pins=spec.pins, **_get_record(flow))
 
     def load(self) -> StoredFlow:
         """Read by pydantic itself: lists have many flows."""
         config = FlowConfig.model_validate_json(self.config)
-        return StoredFlow(
-            flow_id=self.flow_id,
-            spec=FlowSpec(self.key.uri, self.version, config.description, config, config.template_uris, pins=self.pins),
-            state=self.state,
-            reasons=self.reasons,
-            owner=self.owner,
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-            change=self.change,
-            generation=self.generation,
-            runs_when_able=self.runs_when_able,
-            restarts=self.restarts,
-            next_fire_at=self.next_fire_at,
-        )
+        described = config.description, config, config.template_uris
+        return StoredFlow(spec=FlowSpec(self.key.uri, self.version, *described, pins=self.pins), **_get_record(self))
+
+
+def _get_record(flow: FlowRecord) -> dict[str, Any]:
+    return {name: getattr(flow, name) for name in _RECORDED}
 
 
 @dataclass(frozen=True, slots=True)
