@@ -27,7 +27,7 @@ expect.set_options(timeout=10_000)
 FLOWS = "/api/v1/flows"
 TEMPLATE = "FS:///default/jdbc-to-lake.template"
 FORM = f"/ui/new?template={TEMPLATE}"
-RUN_S_MAX = 90
+RUN_S_MAX = 150
 FIELDS_MAX = 5
 COPY_FIELDS_MAX = 4
 CUSTOMERS = 9

@@ -25,7 +25,7 @@ DAGSTERS = 2
 KILLS = 5
 KILLS_THOROUGH = 60
 STOPPED_S = 0.4
-WAIT_S_MAX = 60
+WAIT_S_MAX = 150
 
 
 def start(url: str, ticket: JobTicket, number: int, seed: int) -> BaseProcess:

@@ -16,7 +16,7 @@ from tests.support.archives import AT_S, put, tar_of
 from tests.support.copy_lake import CopyLake, CopyWorld, files_of
 from tests.support.gpg import Keys, look_at_programs, open_keys
 
-WAIT_S_MAX: Final = 30.0
+WAIT_S_MAX: Final = 150.0
 LARGE: Final = os.urandom(1 << 20) * 8
 
 

@@ -20,7 +20,7 @@ from tests.support.lake import Lake, World
 pytestmark = pytest.mark.turns(of=3)
 
 COMMAND = ("-m", "gobblin_assets.cli")
-COMMAND_S_MAX = 200
+COMMAND_S_MAX = 280
 JOB = """
 job: office
 source: {{type: csv_folder, connection: office}}

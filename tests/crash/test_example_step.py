@@ -26,7 +26,7 @@ from tests.support.lake import Lake, World
 KIND = "gobblin_postgres_pointer.move"
 PUBLISH = ("-m", "gobblin_postgres_pointer.publish")
 COMMAND = ("-m", "gobblin_assets.cli")
-COMMAND_S_MAX = 100
+COMMAND_S_MAX = 280
 
 
 @pytest.fixture(scope="module")

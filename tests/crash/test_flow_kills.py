@@ -26,7 +26,7 @@ from tests.support.own_runs import list_accounts, list_adopted, run_assets_to_th
 
 pytestmark = pytest.mark.service_schema
 
-LIFE_S_MAX = 60
+LIFE_S_MAX = 150
 TOLD = (run_to_the_end, fire_to_the_end, delete_while_it_runs, move_to_the_end, run_assets_to_the_end)
 STORIES = {story.__name__: story for story in TOLD}
 

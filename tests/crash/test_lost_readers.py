@@ -18,7 +18,7 @@ from tests.support.table_lake import TableLake, make_table_lake, start_command
 
 pytestmark = pytest.mark.turns(of=3)
 
-WAIT_S_MAX = 60
+WAIT_S_MAX = 150
 HELD_S = 1_200
 ROWS = 20_000
 ENDINGS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: -signal.SIGTERM, signal.SIGINT: 130}

@@ -39,7 +39,7 @@ from tests.support.postgres import Database
 
 pytestmark = pytest.mark.turns(of=3)
 
-WAIT_S_MAX = 30
+WAIT_S_MAX = 150
 T = DatasetUrn("public.t")
 COPIES = """
     SELECT count(*) FROM pg_stat_activity

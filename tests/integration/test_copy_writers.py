@@ -48,7 +48,7 @@ FILES: Final = COLD_FILES_MIN
 """So many that their results do not fit into the pipes: writers still work when the first results are taken."""
 
 BINS: Final = 16
-WAIT_S_MAX: Final = 30.0
+WAIT_S_MAX: Final = 150.0
 USER: Final = 1234
 
 

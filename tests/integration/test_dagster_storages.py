@@ -20,7 +20,7 @@ from tests.support.postgres import Database
 
 SCHEMA = "dagster_two"
 PAUSE_S = 0.05
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 150.0
 KEEPALIVES = ("idle", "interval", "count")
 
 

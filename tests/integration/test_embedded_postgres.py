@@ -22,7 +22,7 @@ from tests.support import postgres
 
 pytestmark = pytest.mark.turns(of=6)
 
-WAIT_S_MAX = 60
+WAIT_S_MAX = 150
 
 STARTER = """
 import sys

@@ -20,7 +20,7 @@ from gobblin_assets.settings import Settings
 from tests.support import postgres
 from tests.support.postgres import Database
 
-WAIT_S_MAX = 30
+WAIT_S_MAX = 150
 POLL_S = 0.02
 PASSWORD = "s3cr3t/with+odd characters"
 

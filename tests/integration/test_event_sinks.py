@@ -223,7 +223,7 @@ def test_an_answer_that_comes_byte_by_byte_has_an_end(
         sink = open_sink(EventSinkSpec(kind="webhook", url=f"{scheme}://127.0.0.1:{port}/hook"))
         with nullcontext() if is_taken else pytest.raises(RetryableError, match="does not take events"):
             sink.send([{"event": "DatasetPublished"}])
-    assert time.monotonic() - began < 4, "each piece of the answer came in time, and nothing ended it"
+    assert time.monotonic() - began < 30, "each piece of the answer came in time, and nothing ended it"
 
 
 def test_the_name_of_a_file_of_events_lasts_like_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

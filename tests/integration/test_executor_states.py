@@ -27,7 +27,7 @@ from tests.support.running_service import RunningService, run_own_service
 API = "/api/v1"
 HERE = f"{API}/executors/here"
 ORDERS = f"{API}/flows/sales/orders"
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 150.0
 
 
 def describe_flow() -> dict[str, Any]:

@@ -234,7 +234,7 @@ def test_without_another_executor_a_job_says_what_it_waits_for(
     [waiting, _behind] = read(world).jobs
     assert waiting.status is ExecutionStatus.ORCHESTRATED
     assert "the executor here is not heard" in waiting.message
-    assert sum("is not heard" in each.message for each in caplog.records) == 1
+    assert sum("is not heard" in each.getMessage() for each in caplog.records) == 1
     # The next one is not sent to where nobody is.
     claim = PlayedExecutor(world.engine).claim()
     assert claim is not None
@@ -299,7 +299,7 @@ def test_a_ticket_that_an_executor_has_long_and_does_not_take_is_told_once(
     for _ in range(3):
         watch.look()
     assert "has not begun the job" in read(world).jobs[0].message
-    assert sum("has not begun" in each.message for each in caplog.records) == 1
+    assert sum("has not begun" in each.getMessage() for each in caplog.records) == 1
     world.executor.run_all()
     assert (list_jobs(world), read(world).jobs[0].message) == (["COMPLETE"], "")
 

@@ -44,7 +44,7 @@ from tests.support.flow_world import (
 
 pytestmark = pytest.mark.service_schema
 
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = 150.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from gobblin_assets.run.own_process import StopRequest
 from gobblin_assets.state.postgres.tickets import PostgresTicketStore
 from gobblin_assets.state.tickets import AttemptEnd
 
-HEARD_S_MAX = 20.0
+HEARD_S_MAX = 150.0
 MISSED = {(each, "") for each in Channel}
 
 Heard = queue.SimpleQueue[tuple[Channel, str]]

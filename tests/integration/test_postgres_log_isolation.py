@@ -21,7 +21,7 @@ from tests.support.postgres import Database
 
 pytestmark = pytest.mark.turns(of=6)
 
-_END_S_MAX: Final = 15.0
+_END_S_MAX: Final = 60.0
 """Of a worker that is asked to end: a barrier, and what it has just begun."""
 
 _BACK_OFF_S: Final = 0.5

@@ -12,7 +12,7 @@ from tests.support.database_pool import DatabasePool
 from tests.support.running_service import RunningService
 from tests.support.service_shop import DAYS, ServiceShop, run_service_shop
 
-WAIT_S_MAX = 60
+WAIT_S_MAX = 150
 PATH = "/api/v1/flows/sales/orders"
 
 

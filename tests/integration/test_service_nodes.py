@@ -35,7 +35,7 @@ from tests.support.flow_world import KEY, FlowWorld, make_config
 from tests.support.running_service import Answer, RunningService, prepare_database, run_service
 
 FLOWS = "/api/v1/flows"
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 150.0
 FIVE_MINUTES_S = 300
 
 

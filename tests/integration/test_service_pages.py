@@ -15,7 +15,7 @@ from gobblin_assets.db.engine import open_external
 from tests.support.running_service import Answer, RunningService
 
 FLOWS = "/api/v1/flows"
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 150.0
 TEMPLATE = "FS:///default@9/tables.template"
 FORM = {
     "template": TEMPLATE,

@@ -45,7 +45,7 @@ __all__ = ["ticket_shop"]
 
 pytestmark = pytest.mark.turns(of=3)
 
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 150.0
 
 
 class TestDecisions:

@@ -25,7 +25,7 @@ from tests.support.flow_world import KEY, FlowWorld, LineCompiler, make_config
 
 pytestmark = pytest.mark.service_schema
 
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = 150.0
 SHOP = {"kind": "files", "root": "/data/shop"}
 LAKE = {"kind": "files", "root": "/data/lake"}
 HERE = {"capabilities": ["distcp"], "nodes": ["shop", "lake"]}

@@ -22,7 +22,7 @@ from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 
 pytestmark = pytest.mark.turns(of=3)
 
-WAIT_S_MAX = 30
+WAIT_S_MAX = 150
 INSERT = text("INSERT INTO public.done (id) VALUES (:id) ON CONFLICT DO NOTHING")
 
 

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from tests.support.postgres import Database
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND_S_MAX = 200
+COMMAND_S_MAX = 280
 INSTALL_S_MAX = 900
 PYTHONS = ("3.11", "3.12", "3.13")
 

@@ -29,7 +29,7 @@ from tests.support.wires import Authority, await_true, name_executor
 pytestmark = pytest.mark.turns(of=3)
 
 FLOWS = "/api/v1/flows"
-RUN_S_MAX = 90.0
+RUN_S_MAX = 150.0
 ROWS = Counter({(n, f"c{n}"): 1 for n in range(1, 10)})
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 import psutil
 
-WAIT_S_MAX = 150.0
+WAIT_S_MAX = 280.0
 POLL_S = 0.5
 
 

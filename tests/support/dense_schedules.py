@@ -19,7 +19,7 @@ from tests.support.flow_world import FlowWorld
 STEP: Final = dt.timedelta(seconds=0.25)
 _BEGIN: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _LOOK_S: Final = 0.05
-_WAIT_S_MAX: Final = 60.0
+_WAIT_S_MAX: Final = 150.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from tests.support.workers import Worker
 BEFORE_THE_RUN: Final = "before the run"
 COMMIT_OF_THE_SEAL: Final = "commit of the seal"
 
-_WAIT_S_MAX: Final = 60.0
+_WAIT_S_MAX: Final = 150.0
 _POLL_S: Final = 0.01
 _ADDRESS_PORT: Final = 5432
 _TEMPLATE: Final = "template_of_the_log"

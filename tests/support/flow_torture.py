@@ -43,8 +43,8 @@ LOOK_EVERY_S: Final = 0.05
 DEATHS_OF_EACH: Final = 2
 """Of each victim in one history. A ticket is given up after five attempts that died, with or without their executor."""
 
-RUN_S_MAX: Final = 90.0
-_OPEN_S_MAX: Final = 30.0
+RUN_S_MAX: Final = 150.0
+_OPEN_S_MAX: Final = 150.0
 _TICK_S: Final = 0.05
 _LIVES_S: Final = {"attempt": 0.5, "executor": 2.0, "service": 3.0}
 _ATTEMPTS: Final = "attempts"

@@ -15,7 +15,7 @@ from gobblin_assets.db.engine import open_external
 
 T = TypeVar("T")
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 150.0
 _POLL_S = 0.01
 
 _WAITING = text("""

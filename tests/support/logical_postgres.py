@@ -36,7 +36,7 @@ fsync = off
 full_page_writes = off
 """
 
-_GONE_S_MAX: Final = 30.0
+_GONE_S_MAX: Final = 150.0
 _END_READERS: Final = """
     SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots
      WHERE database = %s AND active_pid IS NOT NULL"""

@@ -31,7 +31,7 @@ DATABASE: Final = "shop"
 ZONE: Final = "+05:30"
 """The server's zone, which must not show in any value that is read."""
 
-_START_S_MAX: Final = 60.0
+_START_S_MAX: Final = 150.0
 _SCRIPTS: Final = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
 _NEEDED: Final = ("bin/mysqld", "share/english/errmsg.sys", "share/charsets/", *(f"share/{name}" for name in _SCRIPTS))
 _AIO: Final = (

@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NAME: Final = "nobody"
-_WAIT_S_MAX: Final = 60.0
+_WAIT_S_MAX: Final = 150.0
 
 
 @dataclass(frozen=True, slots=True)

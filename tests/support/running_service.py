@@ -26,7 +26,7 @@ from gobblin_assets.service.postgres.history import SERVICE_HISTORY
 from tests.support import postgres
 from tests.support.database_pool import DatabasePool
 
-_STOP_WAIT_S_MAX = 30
+_STOP_WAIT_S_MAX = 150
 _LOOK_EVERY_S = 0.05
 
 TOPOLOGY: Mapping[str, Any] = {

@@ -38,7 +38,7 @@ PASSPHRASE: Final = "phrase of the tester"
 HIDDEN: Final = ".gobblin"
 
 _BRING_S_MAX: Final = 120.0
-_START_S_MAX: Final = 30.0
+_START_S_MAX: Final = 150.0
 _PROGRAM: Final = Path(__file__).with_name("sftp_program.py")
 
 

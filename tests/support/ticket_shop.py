@@ -36,7 +36,7 @@ from tests.support.command_lake import invoke
 from tests.support.forks import FORKS
 from tests.support.postgres import Database
 
-WAIT_S_MAX = 60
+WAIT_S_MAX = 150
 NAME = "local"
 Rows = Counter[tuple[object, ...]]
 

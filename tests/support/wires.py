@@ -36,7 +36,7 @@ from tests.support import postgres
 from tests.support.database_pool import DatabasePool
 from tests.support.kafka import delete_topics, make_topic
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 150.0
 _DAY = dt.timedelta(days=1)
 
 

@@ -10,7 +10,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.spark.java import fetching_alone
 
 SPAWN = multiprocessing.get_context("spawn")
-WAIT_S = 30
+WAIT_S = 150
 
 
 def conf_of(cache: Path, packages: str = "org.example:driver:1") -> dict[str, str]:

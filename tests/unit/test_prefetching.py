@@ -8,7 +8,7 @@ import pytest
 
 from gobblin_assets.rows.arrow_writer import prefetching
 
-WAIT_S = 30
+WAIT_S = 150
 
 
 def batch(number: int) -> pa.RecordBatch:

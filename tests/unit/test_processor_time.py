@@ -1,34 +1,45 @@
 """What a run of the tests says about its cost, and what it writes down of it."""
 
+import subprocess
+import sys
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import processor_time
 from tests.support.processor_time import Costs, ProcessorTime, judge, list_whole
 
 pytest_plugins = ["pytester"]
 
 SOURCES = """
-import time
 import pytest
 
-def burn(s):
-    until = time.process_time() + s
-    while time.process_time() < until:
-        pass
+from tests.unit.test_processor_time import spend
 
 def test_first():
-    burn(0.2)
+    spend(2)
 
 @pytest.mark.{first}
 def test_second():
-    burn(0.6)
+    spend(6)
 
 @pytest.mark.{last}
 def test_third():
-    burn(0.4)
+    spend(4)
 """
+
+TICK_S = 0.02
+
+SPENT_S: Counter[str] = Counter()
+
+
+def spend(s: int) -> None:
+    """What the tests above take, by a clock of their own: seconds of a processor depend on who else is there."""
+    SPENT_S["all"] += s
+
 
 BUDGETS: dict[str, Any] = {
     "unit_s": 0.01,
@@ -92,17 +103,29 @@ class Reports:
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "spent"), [("rare", "usual", 0.6), ("usual", "rare", 0.8), ("rare", "thorough", 0.2)]
+    ("first", "last", "spent"), [("rare", "usual", 6), ("usual", "rare", 8), ("rare", "thorough", 2)]
 )
 def test_what_rare_and_thorough_tests_take_counts_nowhere(
-    pytester: pytest.Pytester, first: str, last: str, spent: float
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, first: str, last: str, spent: int
 ) -> None:
+    monkeypatch.setattr(processor_time, "spent_by_tree", SPENT_S.total)
     pytester.makepyfile(test_costs=SOURCES.format(first=first, last=last))
     reports = Reports()
     pytester.inline_run("-p", "no:xdist", "-p", "no:randomly", plugins=[reports])
     (directory,) = reports.costs.processor_s
-    assert spent <= reports.costs.processor_s[directory] < spent + 0.2
+    assert reports.costs.processor_s[directory] == spent
     assert sum(reports.costs.tests.values()) == 3 - (first != "usual") - (last != "usual")
+
+
+def test_the_work_of_a_process_and_of_its_children_is_seen() -> None:
+    before = processor_time.spent_by_tree()
+    own = time.process_time()
+    while time.process_time() < own + 0.1:
+        pass
+    between = processor_time.spent_by_tree()
+    subprocess.run([sys.executable, "-c", "for i in range(3_000_000): i"], check=True)
+    assert between - before >= 0.1 - TICK_S
+    assert processor_time.spent_by_tree() - between >= TICK_S
 
 
 def test_a_slower_machine_has_more_seconds_and_a_faster_one_as_many() -> None:

@@ -17,7 +17,7 @@ from gobblin_assets.state.tickets import AttemptEnd, Claim
 from gobblin_assets.tickets.interruption import Interruption
 from gobblin_assets.tickets.ticket_run import run_claimed
 
-SIGNAL_S_MAX = 30.0
+SIGNAL_S_MAX = 150.0
 
 
 class AwayTickets:

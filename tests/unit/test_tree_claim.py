@@ -20,7 +20,7 @@ from tests.support.shares import Share
 
 OUTER: Final = "lake"
 INNER: Final = "lake/mine/deep"
-WAIT_S: Final = 30.0
+WAIT_S: Final = 150.0
 CALLS: Final = {"outer": 24, "same": 24, "inner": 40}
 """Of a first run of each job."""
 
