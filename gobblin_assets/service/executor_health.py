@@ -34,7 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class HealthState(StrEnum):
-    """UNKNOWN: it was never heard, and tickets wait for it. UNHEALTHY: it was heard once, and is silent, or refused."""
+    """UNKNOWN: it was never heard, and tickets wait for it.
+
+    UNHEALTHY: it was heard once and is silent, its heartbeats are refused, or they can't be read.
+    """
 
     HEALTHY = "HEALTHY"
     UNHEALTHY = "UNHEALTHY"
@@ -160,18 +163,19 @@ class ExecutorHealths:
         spec = self._topology().executors.get(executor)
         with self._lock:
             heard = self._heard.get(executor)
-            is_read = heard is not None or spec is None or self._is_read(spec.executor)
+            is_read = heard is not None or spec is None or self._read_over.get(executor) == spec.executor.way
+            unread_s = 0.0 if is_read else self._wait_for(executor)
         if heard is None:
-            reason = _NEVER_HEARD if is_read else "its heartbeats were not read yet"
-            return ExecutorHealth(executor, HealthState.UNKNOWN, reason=reason, is_read=is_read)
+            state, reason = HealthState.UNKNOWN, _NEVER_HEARD if is_read else "its heartbeats were not read yet"
+            if unread_s > SILENT_AFTER_S:
+                state, reason = HealthState.UNHEALTHY, f"its heartbeats could not be read for {unread_s:.0f} s"
+            return ExecutorHealth(executor, state, reason=reason, is_read=is_read)
         return judge_health(executor, heard.beats, heard.log_id, self._monotonic() - heard.read_at_s)
 
-    def _is_read(self, executor: ExecutorSpec) -> bool:
-        """Heartbeats that can't be read for so long that their executor would be silent are waited for no longer."""
-        if self._read_over.get(executor.name) == executor.way:
-            return True
+    def _wait_for(self, executor: str) -> float:
+        """Since when its heartbeats are waited for, in seconds."""
         now_s = self._monotonic()
-        return now_s - self._awaited_since_s.setdefault(executor.name, now_s) >= SILENT_AFTER_S
+        return now_s - self._awaited_since_s.setdefault(executor, now_s)
 
     def list_unheard(self) -> Mapping[str, UnheardWay]:
         """The ways that are down, as far as this node knows, by their names."""

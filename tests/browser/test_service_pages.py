@@ -101,10 +101,18 @@ def check_rest(service: RunningService, job: str, log: str) -> None:
     assert service.ask("GET", f"/api/v1/datasets/{job}/public.nothing").status == 404
     (past,) = service.ask("GET", f"{FLOWS}/sales/ran/jobs/{job}").json["executions"]
     assert past["job"]["processed_count"] == 9
-    wait_until(lambda: bool(service.ask("GET", log).json["outputs"]), "what the process said, which is kept each 2 s")
-    said = service.ask("GET", log)
-    assert any("partitions in this process" in line for line in said.json["outputs"][0]["lines"])
-    assert service.ask("GET", log, headers={"If-None-Match": said.headers["etag"]}).status == 304
+
+    def is_said() -> bool:
+        outputs = service.ask("GET", log).json["outputs"]
+        return any("partitions in this process" in line for each in outputs for line in each["lines"])
+
+    wait_until(is_said, "what the process said, which is kept each 2 s")
+
+    def is_the_same() -> bool:
+        tag = service.ask("GET", log).headers["etag"]
+        return service.ask("GET", log, headers={"If-None-Match": tag}).status == 304
+
+    wait_until(is_the_same, "the same answer twice, once the last lines are kept")
 
 
 def await_execution(service: RunningService, path: str) -> dict[str, Any]:

@@ -513,12 +513,15 @@ def test_a_node_that_has_just_begun_sends_nothing_before_it_has_asked_for_heartb
     assert sender.look() == 1
 
 
-def test_an_executor_whose_heartbeats_can_t_be_read_is_not_waited_for_for_ever(world: FlowWorld) -> None:
+def test_an_executor_whose_heartbeats_can_t_be_read_is_lost_once_it_would_be_silent(world: FlowWorld) -> None:
     topology, logs, now_s = make_both(), EdgeLogs(world.engine), [0.0]
     healths = ExecutorHealths(lambda: topology, logs, lambda: now_s[0])
     logs.is_away = True
     healths.look()
-    assert not healths.get("edge").is_read
+    unread = healths.get("edge")
+    assert (unread.state, unread.inbox_max, unread.is_read) == (HealthState.UNKNOWN, 0, False)
     assert healths.get(EXECUTOR).is_read
-    now_s[0] = SILENT_AFTER_S
-    assert healths.get("edge").inbox_max is None
+    now_s[0] = SILENT_AFTER_S + 1
+    lost = healths.get("edge")
+    assert (lost.state, lost.inbox_max, lost.is_read) == (HealthState.UNHEALTHY, 0, False)
+    assert "could not be read for 31 s" in lost.reason
