@@ -1,7 +1,7 @@
 """The code location ``runner``: it runs the tickets that services send to the executor that GOBBLIN_EXECUTOR names.
 
     GOBBLIN_EXECUTOR                    the executor's name
-    GOBBLIN_PACK_MAX                    so many small tickets share a run; default: 10
+    GOBBLIN_PACK_MAX                    so many small tickets share a run; default: 25
     GOBBLIN_JDBC_<NAME>_URL, _USER, …   connections, as for `gobblin-assets executor serve`
     GOBBLIN_SPARK_MASTER, _REMOTE       where Spark runs
     GOBBLIN_DATABASE_URL, GOBBLIN_HOME  where the commit log is

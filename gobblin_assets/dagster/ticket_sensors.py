@@ -4,8 +4,9 @@ A run asks the log whether it may begin: it claims. So a run may be asked for tw
 before it claimed anything is asked for again, after a pause. Dagster's memory of run keys knows no failure: a key has a
 ticket and its run before.
 
-Small tickets of one flow group share a run, since a run costs seconds before its first row. A run that works on one of
-them for long keeps the others no longer: they are asked for anew, and whoever claims first has them.
+Small tickets of one flow group share a run, since a run costs seconds before its first row. While a run of the group waits
+in Dagster's queue, further tickets gather until they fill another one. A run that works on one of its tickets for long
+keeps the others no longer: they are asked for anew, and whoever claims first has them.
 """
 
 import datetime as dt
@@ -48,9 +49,9 @@ FLOW_GROUP_TAG: Final = "gobblin/flow_group"
 FLOW_TAG: Final = "gobblin/flow"
 PRIORITY_TAG: Final = "dagster/priority"
 
-PACK_MAX_DEFAULT: Final = 10
+PACK_MAX_DEFAULT: Final = 25
 PATIENCE_S: Final = 60.0
-"""So long after its run was seen to work, a ticket that is not begun is asked for again."""
+"""So long after its run was seen to work on one ticket, the others are asked for again."""
 
 AHEAD: Final = 2
 """For each slot of the instance, and of each limit of tags, so many runs are asked for: one waits in the queue."""
@@ -59,22 +60,29 @@ _SLOTS_WITHOUT_LIMIT: Final = 10
 """As many as Dagster's queue lets work at once where nobody says how many."""
 
 _DIGEST_DIGITS: Final = 12
-_LISTED_MAX: Final = 500
+_QUEUED: Final = frozenset({dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED})
+_LISTED_MAX: Final = 2_000
 _RUNS_READ_MAX: Final = 500
 _TERMINATED_READ_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Tickets of one run, in the order of their turns. The first one names it."""
+    """Tickets of one run, in the order of their turns. The first one names it. ``is_full``: it takes no others."""
 
     tickets: tuple[TicketId, ...]
     waiting: WaitingTicket
     attempts: int
+    is_full: bool
 
     @property
     def first(self) -> TicketId:
         return self.tickets[0]
+
+    @property
+    def group(self) -> str:
+        """The flow group of all of them."""
+        return names_of_job_uri(self.waiting.uri)[0]
 
 
 def build_job_monitor(executor: str, *, pack_max: int) -> dg.SensorDefinition:
@@ -115,13 +123,15 @@ class MonitorTick:
     said: list[str] = field(default_factory=list)
     _open_count: int = 0
     _run_count: int = 0
+    _held: dict[str, TicketId] = field(default_factory=dict)
 
     def settle(self) -> None:
         """End what needs no run: attempts of runs that have ended, tickets that are cancelled, and those used up."""
         held = [(each.claim, find_owner_run(each.owner)) for each in self.stores.tickets.list_held(self.executor)]
         # A run that died with its code server is told to Dagster here. One with a claim that lives, works.
-        working = {run_id for _claim, run_id in held if run_id is not None}
-        lost = report_lost_runs(self.instance, [TICKETS_JOB], lambda _key: False, working.intersection, self.now)
+        self._held = {run_id: claim.ticket_id for claim, run_id in held if run_id is not None}
+        working = set(self._held).intersection
+        lost = report_lost_runs(self.instance, [TICKETS_JOB], lambda _key: False, working, self.now)
         self.said += [f"the run {run_id} has ended: its process is gone" for run_id in lost]
         for claim, run_id in held:
             if run_id is not None:
@@ -136,30 +146,32 @@ class MonitorTick:
             self._end_terminated({each.ticket_id for each in waiting})
 
     def plan(self, cursor: str | None) -> tuple[list[dg.RunRequest], str]:
-        """The runs to ask for, and the cursor: by run, since when it is seen to work (Unix time, s)."""
+        """The runs to ask for, and the cursor: by run and ticket, since when it is seen at work (Unix time, s)."""
         runs = self.instance.get_runs(
             dg.RunsFilter(job_name=TICKETS_JOB, statuses=UNFINISHED, tags={EXECUTOR_TAG: self.executor}),
             limit=_RUNS_READ_MAX,
         )
         seen = read_times(cursor)
-        works = [run.run_id for run in runs if run.status is dg.DagsterRunStatus.STARTED]
-        since = {run_id: seen.get(run_id, self.now.timestamp()) for run_id in works}
-        kept = {each for run in runs for each in self._list_kept(run, since.get(run.run_id))}
+        works = [self._name_work(run.run_id) for run in runs if run.status is dg.DagsterRunStatus.STARTED]
+        since = {work: seen.get(work, self.now.timestamp()) for work in works}
+        kept = {each for run in runs for each in self._list_kept(run, since.get(self._name_work(run.run_id)))}
         waiting = [
             each
             for each in self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX)
             if each.verb is TicketVerb.ADD and not each.is_used_up
         ]
         self._open_count, self._run_count = len(waiting), len(runs)
-        room = AHEAD * find_slots(self.instance) - len(runs)
         described = self.stores.tickets.describe_waiting([each.ticket_id for each in waiting])
         packs = plan_packs([each for each in waiting if each.ticket_id not in kept], described, self.pack_max)
-        requests = self._ask(packs, max(0, room), self._count_tags(runs))
-        return requests, json.dumps(since, sort_keys=True)
+        return self._ask(packs, runs), json.dumps(since, sort_keys=True)
 
     def describe_rest(self) -> str:
         """Why the tick asks for nothing."""
         return f"{self._open_count} tickets of {self.executor} wait, and {self._run_count} runs are asked for."
+
+    def _name_work(self, run_id: str) -> str:
+        """What a run is seen at: the ticket that it holds, if any."""
+        return f"{run_id}/{self._held.get(run_id, '')}"
 
     def _list_kept(self, run: dg.DagsterRun, since_s: float | None) -> Sequence[TicketId]:
         """The tickets that are left to a run that has not ended."""
@@ -172,12 +184,18 @@ class MonitorTick:
         limits = [] if queue is None else queue.tag_concurrency_limits
         return TagConcurrencyLimitsCounter([{**each, "limit": AHEAD * each["limit"]} for each in limits], [*runs])
 
-    def _ask(self, packs: Sequence[Pack], room: int, counted: TagConcurrencyLimitsCounter) -> list[dg.RunRequest]:
+    def _ask(self, packs: Sequence[Pack], runs: Sequence[dg.DagsterRun]) -> list[dg.RunRequest]:
+        """The runs to ask for, behind those that have not ended."""
+        room = AHEAD * find_slots(self.instance) - len(runs)
+        counted = self._count_tags(runs)
+        queued = {run.tags[FLOW_GROUP_TAG] for run in runs if run.status in _QUEUED and FLOW_GROUP_TAG in run.tags}
         ended = self._find_ended([each.first for each in packs])
         requests: list[dg.RunRequest] = []
         for pack in packs:
-            if len(requests) == room:
+            if len(requests) >= room:
                 break
+            if not pack.is_full and pack.group in queued:
+                continue
             tries = ended.get(pack.first, ())
             # Those that claimed count in the log, which has a pause of its own.
             unclaimed = len(tries) - pack.attempts
@@ -194,11 +212,11 @@ class MonitorTick:
         return requests
 
     def _make_request(self, pack: Pack, before: str) -> dg.RunRequest:
-        group, flow, _job = names_of_job_uri(pack.waiting.uri)
+        _group, flow, _job = names_of_job_uri(pack.waiting.uri)
         tags = {
             TICKET_TAG: str(pack.first),
             EXECUTOR_TAG: self.executor,
-            FLOW_GROUP_TAG: group,
+            FLOW_GROUP_TAG: pack.group,
             # What has begun goes first: others may wait for it.
             PRIORITY_TAG: "1" if pack.attempts else "0",
         }
@@ -274,8 +292,8 @@ def find_slots(instance: dg.DagsterInstance) -> int:
 def plan_packs(tickets: Sequence[OpenTicket], described: Mapping[TicketId, WaitingTicket], pack_max: int) -> list[Pack]:
     """Runs for these tickets, which are in the order in which they shall begin. Pure.
 
-    Small ones of one flow group that need the same of Spark share a run. A ticket is small unless its job has run for
-    long before, or it has been begun: what killed an attempt may kill the run.
+    Small ones of one flow group that need the same of Spark share a run, up to ``pack_max``. A ticket is small unless
+    its job has run for long before, or it has been begun: what killed an attempt may kill the run.
     """
     packs: list[Pack] = []
     places: dict[tuple[str, str], int] = {}
@@ -283,15 +301,17 @@ def plan_packs(tickets: Sequence[OpenTicket], described: Mapping[TicketId, Waiti
         waiting = described.get(ticket.ticket_id)
         if waiting is None or waiting.shape is not TicketShape.RUN:
             continue
-        made = Pack((ticket.ticket_id,), waiting, ticket.last_attempt)
-        if waiting.is_long or ticket.last_attempt > 0:
+        is_alone = waiting.is_long or ticket.last_attempt > 0 or pack_max == 1
+        made = Pack((ticket.ticket_id,), waiting, ticket.last_attempt, is_alone)
+        if is_alone:
             packs.append(made)
             continue
-        queue = waiting.uri.split("/", 2)[1], waiting.needs
+        queue = made.group, waiting.needs
         place = places.get(queue)
-        if place is None or len(packs[place].tickets) >= pack_max:
+        if place is None or packs[place].is_full:
             places[queue] = len(packs)
             packs.append(made)
         else:
-            packs[place] = Pack((*packs[place].tickets, ticket.ticket_id), packs[place].waiting, 0)
+            together = (*packs[place].tickets, ticket.ticket_id)
+            packs[place] = replace(packs[place], tickets=together, is_full=len(together) >= pack_max)
     return packs

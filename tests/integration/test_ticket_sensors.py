@@ -129,6 +129,36 @@ def test_a_run_that_works_on_something_else_for_long_keeps_its_tickets_no_more(i
     assert tickets_of(inbox.look(later_s=PATIENCE_S + 1)) == [[str(each) for each in tickets[1:]]]
 
 
+def test_a_run_that_goes_from_ticket_to_ticket_keeps_those_to_come(inbox: Inbox) -> None:
+    tickets = [inbox.send(f"job{number}") for number in range(3)]
+    (request,) = inbox.look()
+    run = inbox.make_run(request, Status.STARTED)
+    for ticket_id in tickets:
+        claim = inbox.claim(ticket_id, describe_owner(run.run_id))
+        assert inbox.look() == []
+        assert inbox.look(later_s=PATIENCE_S - 1) == []
+        assert inbox.stores.tickets.end(claim, AttemptEnd.COMPLETE, {})
+        assert inbox.look() == []
+
+
+def test_while_a_run_of_the_group_is_queued_tickets_gather_for_a_full_one(inbox: Inbox) -> None:
+    inbox.send("job0")
+    (request,) = inbox.look()
+    queued = inbox.make_run(request, Status.NOT_STARTED)
+    gathered = [inbox.send(f"job{number}") for number in (1, 2)]
+    assert inbox.look() == []
+    other = inbox.send(group="other")
+    assert tickets_of(inbox.look()) == [[str(other)]]
+    gathered.append(inbox.send("job3"))
+    full = [str(each) for each in gathered]
+    assert tickets_of(inbox.look()) == [full, [str(other)]]
+    inbox.stores.tickets.end_unclaimed(gathered.pop(), "of a service")
+    assert tickets_of(inbox.look()) == [[str(other)]]
+    begins = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, TICKETS_JOB)
+    inbox.instance.report_dagster_event(begins, queued.run_id)
+    assert tickets_of(inbox.look()) == [full[:-1], [str(other)]]
+
+
 def test_an_attempt_of_a_run_that_has_ended_is_ended_with_its_claim(inbox: Inbox) -> None:
     ticket_id = inbox.send()
     (request,) = inbox.look()
