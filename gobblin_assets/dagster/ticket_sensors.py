@@ -4,9 +4,9 @@ A run asks the log whether it may begin: it claims. So a run may be asked for tw
 before it claimed anything is asked for again, after a pause. Dagster's memory of run keys knows no failure: a key has a
 ticket and its run before.
 
-Small tickets of one flow group share a run, since a run costs seconds before its first row. While a run of the group waits
-in Dagster's queue, further tickets gather until they fill another one. A run that works on one of its tickets for long
-keeps the others no longer: they are asked for anew, and whoever claims first has them.
+Small tickets of one flow group share a run, since a run costs seconds before its first row. While a run of the group
+waits in Dagster's queue, further tickets gather until they fill another one. A run that works on one of its tickets for
+long keeps the others no longer: they are asked for anew, and whoever claims first has them.
 """
 
 import datetime as dt

@@ -4,6 +4,7 @@ A pytest plugin. ``tests/budgets.json`` holds, for each directory, the number of
 that they took, with their child processes; and for each slow file, its seconds by the clock. Of the directories that a
 run tried whole, one at 110 % of its budget gives a warning, and one at 150 % and 20 s more fails it: the seconds of a
 worker's servers count in the directory whose test happened to ask first. One without a budget gives a warning, too.
+A machine's speed is that while the tests are at work: a piece of work that each worker does behind each file, too.
 Thorough and rare tests have no budget, and what they take counts nowhere: a rare one comes in some runs.
 ``--record-budgets`` writes down the directories that the run tried whole, keeps what the file has of the others, and
 drops files and directories that are gone. Servers that outlive their starter (Postgres) count where they were started,
@@ -18,6 +19,7 @@ from collections.abc import Collection, Generator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import pytest
@@ -31,6 +33,7 @@ FAIL_MORE_S: Final = 20.0
 _LONG_S: Final = 5.0
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PROCESSOR_S: Final = "processor_s"
+_UNIT_S: Final = "unit_s"
 _THOROUGH: Final = "thorough"
 _UNJUDGED: Final = frozenset({_THOROUGH, "rare"})
 _USUAL: Final = f"not {_THOROUGH}"
@@ -49,14 +52,21 @@ class Costs:
     tests: Counter[str] = field(default_factory=Counter)
     processor_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     clock_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    units_s: list[float] = field(default_factory=list)
+
+    @property
+    def unit_s(self) -> float:
+        """The middle of what the fixed piece of work took beside the tests."""
+        return median(self.units_s)
 
     def add(self, report: pytest.TestReport) -> None:
         file = report.nodeid.partition("::")[0]
         directory = str(Path(file).parent)
         # The last test of a file brings the seconds of all its tests, whatever it is itself.
-        spent: Any = dict(report.user_properties).get(_PROCESSOR_S)
-        if report.when == "teardown" and spent is not None:
-            self.processor_s[directory] += spent
+        brought: dict[str, Any] = dict(report.user_properties)
+        if report.when == "teardown" and _PROCESSOR_S in brought:
+            self.processor_s[directory] += brought[_PROCESSOR_S]
+            self.units_s.append(brought[_UNIT_S])
         if not is_judged(report.keywords):
             return
         self.clock_s[file] += report.duration
@@ -76,7 +86,7 @@ class Costs:
             for name, budget in old["directories"].items()
             if name not in whole and Path(root, name).is_dir()
         }
-        unit = old["unit_s"] if directories else round(unit_s, 4)
+        unit = old[_UNIT_S] if directories else round(unit_s, 4)
         for name in whole & self.tests.keys():
             spent = self.processor_s[name] * unit / unit_s
             directories[name] = {"tests": self.tests[name], _PROCESSOR_S: round(spent)}
@@ -88,7 +98,7 @@ class Costs:
         clock_s |= {name: round(s) for name, s in self.clock_s.items() if str(Path(name).parent) in whole}
         longest = sorted(((name, s) for name, s in clock_s.items() if s >= _LONG_S), key=lambda each: -each[1])
         return {
-            "unit_s": unit,
+            _UNIT_S: unit,
             "directories": dict(sorted(directories.items())),
             "clock_s": dict(longest),
         }
@@ -101,11 +111,11 @@ class Verdict:
 
 
 def judge(costs: Costs, budgets: dict[str, Any], unit_s: float, whole: AbstractSet[str]) -> Verdict:
-    """``unit_s``: the result of ``measure_unit`` on this machine now; a slower machine gets more seconds.
+    """``unit_s``: of this machine beside its tests; a slower machine gets more seconds.
 
     ``whole``: the directories that are judged.
     """
-    slower = max(1.0, unit_s / budgets["unit_s"])
+    slower = max(1.0, unit_s / budgets[_UNIT_S])
     lines, failed = [], False
     for name in sorted(costs.tests.keys() & whole):
         spent, budget = costs.processor_s[name], budgets["directories"].get(name)
@@ -131,16 +141,12 @@ def list_whole(directories: Collection[str], arguments: Sequence[str], folder: P
 
 
 def measure_unit() -> float:
-    """Processor seconds of a fixed piece of work in Python, the least of five tries."""
-
-    def work() -> float:
-        start = time.process_time()
-        total = 0
-        for i in range(400_000):
-            total += i % 7
-        return time.process_time() - start
-
-    return min(work() for _ in range(5))
+    """Processor seconds of a fixed piece of work in Python."""
+    start = time.process_time()
+    total = 0
+    for i in range(400_000):
+        total += i % 7
+    return time.process_time() - start
 
 
 def spent_by_tree() -> float:
@@ -174,7 +180,6 @@ class ProcessorTime:
         self._spent = 0.0
         self._ends_file = True
         self._is_worker = hasattr(config, "workerinput")
-        self._unit_s = 0.0 if self._is_worker else measure_unit()
         self._verdict = Verdict([], failed=False)
 
     @pytest.hookimpl(tryfirst=True)
@@ -194,7 +199,7 @@ class ProcessorTime:
         elif self._ends_file:
             self._spent += self._look()
         if self._ends_file:
-            report.user_properties.append((_PROCESSOR_S, self._spent))
+            report.user_properties += [(_PROCESSOR_S, self._spent), (_UNIT_S, measure_unit())]
             self._spent = 0.0
         return report
 
@@ -213,11 +218,11 @@ class ProcessorTime:
             return
         whole = self._list_whole(session)
         before = json.loads(BUDGETS.read_text(encoding="utf-8")) if BUDGETS.exists() else None
-        if self._config.getoption("record_budgets"):
-            text = json.dumps(self._costs.to_json(self._unit_s, whole=whole, before=before), indent=1)
+        if self._config.getoption("record_budgets") and self._costs.units_s:
+            text = json.dumps(self._costs.to_json(self._costs.unit_s, whole=whole, before=before), indent=1)
             BUDGETS.write_text(f"{text}\n", encoding="utf-8")
-        elif before is not None:
-            self._verdict = judge(self._costs, before, self._unit_s, whole)
+        elif before is not None and self._costs.units_s:
+            self._verdict = judge(self._costs, before, self._costs.unit_s, whole)
             if self._verdict.failed and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -114,6 +114,7 @@ def test_what_rare_and_thorough_tests_take_counts_nowhere(
     pytester.inline_run("-p", "no:xdist", "-p", "no:randomly", plugins=[reports])
     (directory,) = reports.costs.processor_s
     assert reports.costs.processor_s[directory] == spent
+    assert reports.costs.unit_s > 0
     assert sum(reports.costs.tests.values()) == 3 - (first != "usual") - (last != "usual")
 
 
