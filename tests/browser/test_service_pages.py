@@ -225,7 +225,7 @@ def test_a_published_dataset_is_copied_to_a_second_lake(shop: ServiceShop, servi
     assert count_rows(shop.second) == CUSTOMERS
 
 
-@pytest.mark.turns(of=3)
+@pytest.mark.turns(of=4)
 def test_requests_and_commands_are_answered_as_forms_are(service: RunningService, tmp_path: Path) -> None:
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "gobblin_assets.cli", "service", *words]

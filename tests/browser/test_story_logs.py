@@ -34,7 +34,7 @@ from tests.support.typed_records import (
 
 __all__ = ["office_broker"]
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 expect.set_options(timeout=10_000)
 

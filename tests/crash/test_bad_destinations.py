@@ -16,7 +16,7 @@ from gobblin_assets.model.urn import DatasetUrn, JobName, Role
 from tests.support.lake import Lake, World
 from tests.support.mounts import remount_read_only, tmpfs
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 @pytest.fixture

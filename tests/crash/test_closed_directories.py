@@ -16,7 +16,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, look_at
 from tests.support.lake import start_worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 lake, world = copy_lake.lake, copy_lake.world
 

@@ -17,7 +17,7 @@ from tests.support.compacting import CompactingWorld, compact, start_compaction
 from tests.support.lake import Lake, World
 from tests.support.shares import cross
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 KILLED = -signal.SIGKILL
 

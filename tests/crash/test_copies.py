@@ -38,7 +38,7 @@ from tests.support.lake import start_worker
 from tests.support.shares import cross, often, rare, rotating, thorough
 from tests.support.workers import Worker
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 world, changed = copy_lake.world, copy_lake.changed
 

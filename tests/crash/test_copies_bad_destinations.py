@@ -22,7 +22,7 @@ from tests.support.postgres import make_reachable_directory
 from tests.support.restoring import backups
 from tests.support.shares import rotating
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 @pytest.fixture

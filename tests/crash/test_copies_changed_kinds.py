@@ -13,7 +13,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, content_of, files_of, look_at
 from tests.support.shares import rotating
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 world, job = copy_lake.world, copy_lake.job
 

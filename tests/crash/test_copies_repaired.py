@@ -20,7 +20,7 @@ from tests.support.command_lake import ask, invoke
 from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of, look_at
 from tests.support.shares import rotating
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 lake, world, changed = copy_lake.lake, copy_lake.world, copy_lake.changed
 

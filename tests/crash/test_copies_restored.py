@@ -38,7 +38,7 @@ from tests.support.restoring import Backup, backups, reconcile, start_reconcilia
 from tests.support.shares import cross, rare, rotating
 from tests.support.workers import Worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 lake = copy_lake.lake
 

@@ -19,7 +19,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, inodes_of, opening
 from tests.support.lake import start_worker
 from tests.support.shares import rotating
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 lake, world = copy_lake.lake, copy_lake.world
 

@@ -21,7 +21,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, content_of, files_of
 from tests.support.copy_places import BUCKET, HDFS, make_copy_lake
 from tests.support.shares import rare, rotating
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 ADVICE: Final = {
     "new.bin": "Move that file elsewhere and resume. Or abandon: the next run replaces that file",

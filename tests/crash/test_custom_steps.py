@@ -31,7 +31,7 @@ from tests.support.custom_steps import CATALOGUES, ENTER, REGISTER, Catalogue, E
 from tests.support.lake import Lake, World
 from tests.support.restoring import backups, reconcile
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from gobblin_assets.run.run_values import RunReport
 from tests.support.lake import JOB, Lake, World, start_worker
 from tests.support.mounts import bound
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of
 from tests.support.shares import rotating
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 world = copy_lake.world
 

@@ -17,7 +17,7 @@ from tests.support import postgres
 from tests.support.examples import install_example
 from tests.support.lake import Lake, World
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 COMMAND = ("-m", "gobblin_assets.cli")
 COMMAND_S_MAX = 280

@@ -25,7 +25,7 @@ from tests.support.lake import Lake, World
 from tests.support.postgres import make_reachable_directory
 from tests.support.restoring import reconcile
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 URN = "orders"
 ROWS, NEW_ROWS = 13, 7

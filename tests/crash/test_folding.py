@@ -21,7 +21,7 @@ from tests.support.copy_lake import REMOVED, CopyLake, CopyWorld, files_of
 from tests.support.lake import JOB, Lake, World, start_worker
 from tests.support.table_lake import with_stores
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 OF_A_FOLD = (Failpoint.FOLD_SEGMENTS_JOINED, Failpoint.FOLD_COMMITTED)
 KILLED = -signal.SIGKILL

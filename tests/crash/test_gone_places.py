@@ -41,7 +41,7 @@ from tests.support.rows_places import ICEBERG, KAFKA, POSTGRES
 from tests.support.shares import often, rotating
 from tests.support.sink_lake import JOB, URN
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 AWAY = "moved_away"
 TABLES = (POSTGRES, ICEBERG)

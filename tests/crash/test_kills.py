@@ -59,6 +59,7 @@ RUN_KILLS = [
 ]
 
 
+@pytest.mark.every_run
 def test_every_failpoint_is_killed_somewhere() -> None:
     elsewhere = {
         *(*OF_ADOPTION, *OF_SETTING_ASIDE, *OF_MOVING, *OF_A_CAPTURE, *OF_A_REUSE, *OF_A_CONVERSION),
@@ -80,6 +81,7 @@ def kill_at(lake: Lake, failpoint: str, **how: object) -> None:
 
 
 @with_tables
+@pytest.mark.every_run
 @pytest.mark.parametrize(("point", "count"), RUN_KILLS, ids=str)
 def test_a_run_killed_anywhere_is_completed_by_the_next(lake: Lake, world: World, point: Failpoint, count: int) -> None:
     kill_at(lake, f"{point}=kill@{count}")

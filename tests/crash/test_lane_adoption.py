@@ -27,7 +27,7 @@ from tests.support.restoring import copied
 from tests.support.sink_lake import JOB, URN, SinkLake, SinkWorld, start_sink_worker
 from tests.support.workers import Worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 OF_A_SEQUENCE = (
     Failpoint.LOST_SEQUENCE_BEGUN,

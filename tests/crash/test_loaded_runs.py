@@ -34,7 +34,7 @@ from tests.support.rows_places import (
 )
 from tests.support.shares import often, rotating
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 OF_A_LOADING_RUN = (*OF_A_RUN, Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)
 IN_A_LOAD = (Failpoint.LOAD_COPIED, Failpoint.LOAD_BEFORE_COMMIT, Failpoint.LOAD_COMMITTED)

@@ -28,7 +28,7 @@ from tests.support.rows_places import ICEBERG, KAFKA, PLACES, POSTGRES, SQLITE, 
 from tests.support.shares import often, rare, rotating
 from tests.support.sink_lake import JOB, URN, count_reached, start_sink_worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 lake, world = loaded_sink.lake, loaded_sink.world
 

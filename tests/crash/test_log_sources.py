@@ -20,7 +20,7 @@ from tests.support.postgres import Database, make_reachable_directory
 from tests.support.shares import OFTEN_SHARES
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 _SLOT: Final = "gobblin_shop"
 _READER: Final = f"SELECT coalesce(max(active_pid), 0) FROM pg_replication_slots WHERE slot_name = '{_SLOT}'"

@@ -22,7 +22,7 @@ from tests.support.shares import rare, rotating
 from tests.support.sink_lake import count_reached
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 ALWAYS_KILLED = (
     (Failpoint.SLOT_MADE, 1),

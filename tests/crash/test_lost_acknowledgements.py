@@ -11,7 +11,7 @@ from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
 from tests.support.table_lake import with_stores
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 COMMITS = (
     Failpoint.LEASE_TAKEN,

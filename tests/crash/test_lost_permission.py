@@ -20,7 +20,7 @@ from tests.support.ordinary_user import Loss, OrdinaryUser, Ran, RefusedError, a
 from tests.support.postgres import make_reachable_directory
 from tests.support.shares import cross
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 LOSER, OTHER = URNS
 FIX = "Give the user that runs this the right to read, write and search there."

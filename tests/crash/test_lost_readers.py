@@ -16,7 +16,7 @@ from tests.support.postgres import Database
 from tests.support.shares import cross
 from tests.support.table_lake import TableLake, make_table_lake, start_command
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 WAIT_S_MAX = 150
 HELD_S = 1_200

@@ -21,7 +21,7 @@ from tests.support.forks import FORKS
 from tests.support.lake import JOB, Lake, World, start_worker
 from tests.support.workers import Worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 OF_MOVING = (Failpoint.DESTINATION_MOVED,)
 

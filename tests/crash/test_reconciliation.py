@@ -21,7 +21,7 @@ from tests.support.restoring import Backup, backups, examine, reconcile, start_r
 from tests.support.shares import cross, rotating
 from tests.support.table_lake import with_objects, with_stores
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 LOST, OTHER = URNS
 WAYS = tuple(Way)

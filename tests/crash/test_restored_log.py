@@ -18,7 +18,7 @@ from tests.support.lake import JOB, URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups
 from tests.support.table_lake import with_stores
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 LOST, OTHER = URNS
 

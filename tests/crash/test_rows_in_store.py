@@ -33,7 +33,7 @@ from tests.support.kinds import DIRECTORIES, IN_A_STORE, OBJECTS
 from tests.support.lake import JOB, Lake, World, make_root
 from tests.support.s3_servers import S3Server
 
-pytestmark = [pytest.mark.parametrize("lake", IN_A_STORE, indirect=True, ids="-".join), pytest.mark.turns(of=3)]
+pytestmark = [pytest.mark.parametrize("lake", IN_A_STORE, indirect=True, ids="-".join), pytest.mark.turns(of=4)]
 
 
 @pytest.fixture

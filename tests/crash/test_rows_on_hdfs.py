@@ -19,7 +19,7 @@ from tests.support.hdfs_server import HdfsServer
 from tests.support.kinds import HDFS
 from tests.support.lake import Lake, World, make_lake, start_worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.lake import Lake, World, start_worker
 from tests.support.shares import cross
 from tests.support.table_lake import with_objects, with_tables
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 # All datasets of a shared attempt pass these points together; each passes the later points by itself.
 TOGETHER = (

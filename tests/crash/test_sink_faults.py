@@ -18,7 +18,7 @@ from gobblin_assets.state.leases import Holder, Lease
 from tests.crash.test_kills import KILLED
 from tests.support.sink_lake import SinkLake, SinkWorld, start_sink_worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.support.shares import cross, often, rotating
 from tests.support.sink_lake import SinkLake, SinkWorld, count_reached, start_sink_worker
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 OF_A_BINDING = (Failpoint.DESTINATION_MARKED, Failpoint.DESTINATION_BOUND)
 ONCE = (*OF_A_BINDING, Failpoint.LEASE_TAKEN)

@@ -21,7 +21,7 @@ from tests.support.numbered_rows import NumberedRows
 from tests.support.spark import wait_until
 from tests.torture.server import Victim
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 KILLED = -signal.SIGKILL
 LOOKS_MAX = 2_000

@@ -23,7 +23,7 @@ from tests.support.sink_lake import JOB, URN, start_sink_worker
 from tests.support.spark import wait_until
 
 lake, world = loaded_sink.lake, loaded_sink.world
-pytestmark = [pytest.mark.parametrize("lake", [POSTGRES], indirect=True), pytest.mark.turns(of=3)]
+pytestmark = [pytest.mark.parametrize("lake", [POSTGRES], indirect=True), pytest.mark.turns(of=4)]
 
 TABLE = f"{SCHEMA}.{RECORDS}"
 

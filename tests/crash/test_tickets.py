@@ -18,7 +18,7 @@ from tests.support.ticket_shop import WAIT_S_MAX, Executor, TicketShop, make_sen
 
 __all__ = ["ticket_shop"]
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 BESIDE_REPORTS = (
     Failpoint.SEQUENCE_BEGUN,

@@ -66,7 +66,7 @@ from tests.support.wires import (
 
 __all__ = ["service_database", "service_engine"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 WAIT_S_MAX = 150.0
 TTL_S = 60.0

@@ -11,7 +11,7 @@ from tests.support.lake import Lake, World, start_worker
 from tests.support.table_lake import with_objects, with_tables
 from tests.support.workers import Worker
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 AFTER_THE_SEAL = (
     Failpoint.SEAL_COMMITTED,

@@ -27,7 +27,7 @@ from tests.support.json_documents import documents
 from tests.support.kafka_batches import arrow_decoder, record_batch
 from tests.support.kafka_records import TOPIC, kafka_frame, planned
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 MOMENTS = (
     "2020-01-01T10:30Z", "2020-01-01T10:30", "2020-01-01T10:30+01:00", "2020-01-01 10:30:00 Europe/Paris",
@@ -218,7 +218,7 @@ def test_formats_are_decoded_alike(spark: SparkSession, spec: dict[str, object])
     _require_equal(spark, spec, contents, list(reversed(contents)))
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 @settings(max_examples=6, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_records_that_are_drawn_have_the_same_end(spark: SparkSession, data: st.DataObject) -> None:

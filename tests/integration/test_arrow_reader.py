@@ -37,7 +37,7 @@ from gobblin_assets.spec.job_parsing import parse_job, resolve_datasets
 from tests.support.jdbc import new_state
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 WAIT_S_MAX = 150
 T = DatasetUrn("public.t")

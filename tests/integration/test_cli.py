@@ -29,7 +29,7 @@ from tests.support.postgres import Database
 from tests.support.spark import find_servers, in_child
 from tests.support.surroundings import HOSTILE
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 JANUARY, FEBRUARY, MARCH = "2024-01-01", "2024-02-01", "2024-03-01"
 

@@ -11,7 +11,7 @@ from gobblin_assets.model.extract import Mode
 from tests.support.command_lake import ask, invoke, make_lake
 from tests.support.lake import URNS, Lake, World, start_worker
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 LOST = URNS[0]
 

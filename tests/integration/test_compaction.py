@@ -37,7 +37,7 @@ from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseSto
 from tests.support.forked_commands import Commands
 from tests.support.publishing import JOB, Publisher
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 URN = DatasetUrn("public.orders")
 

@@ -18,7 +18,7 @@ from tests.support.object_lake import ObjectLake
 from tests.support.postgres import migrated_database
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 job = copy_lake.job
 

@@ -11,7 +11,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, inodes_of, look_at
 from tests.support.copying import access_list
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 lake = copy_lake.lake
 job = copy_lake.job

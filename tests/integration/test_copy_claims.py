@@ -17,7 +17,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, look_at
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import migrated_database
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 job = copy_lake.job
 

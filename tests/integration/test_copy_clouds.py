@@ -15,7 +15,7 @@ from tests.support.cutting_proxy import cutting_proxy
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 BOTH = pytest.mark.parametrize("cloud", ["fake_gcs", "azurite"], indirect=True)
 LARGE = os.urandom(1 << 20) * 20

@@ -17,7 +17,7 @@ from gobblin_assets.run.run_values import RunRequest
 from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_of
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 job = copy_lake.job
 

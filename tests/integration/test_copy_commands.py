@@ -20,7 +20,7 @@ from tests.support.command_lake import ask, invoke
 from tests.support.copy_folder import COPY_JOB, Folder, make_folder
 from tests.support.database_pool import DatabasePool
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 @pytest.fixture

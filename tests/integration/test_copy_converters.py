@@ -34,7 +34,7 @@ from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, inodes_
 from tests.support.copying import entry_of
 from tests.support.gpg import Keys, look_at_programs, open_keys, store
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 job = copy_lake.job
 

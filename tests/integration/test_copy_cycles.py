@@ -7,7 +7,7 @@ import pytest
 from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Look, Open, files_of
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 job = copy_lake.job
 

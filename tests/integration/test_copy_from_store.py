@@ -19,7 +19,7 @@ from gobblin_assets.jobs.copy.running import list_copy_datasets
 from tests.support.command_lake import ask, invoke
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 LARGE = bytes(range(256)) * 40_000
 """More than one range."""

@@ -25,7 +25,7 @@ from tests.support.copy_lake import (
     look_at,
 )
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 lake = copy_lake.lake
 job = copy_lake.job

@@ -25,7 +25,7 @@ from tests.support.ledger_copies import URN, KeptLake, Mirror, make_mirror, path
 from tests.support.s3_servers import S3Server
 from tests.support.shares import often, rotating
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 ROWS = 13
 

@@ -14,7 +14,7 @@ from tests.support import copy_lake
 from tests.support.copy_lake import CopyLake, CopyWorld, Open, files_of, settle
 from tests.support.mounts import bound, tmpfs
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 job = copy_lake.job
 

@@ -18,7 +18,7 @@ from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.support.mounts import bound, remount_read_only, tmpfs
 from tests.support.ordinary_user import OrdinaryUser, RefusedError, ordinary_user, run
 from tests.support.postgres import make_reachable_directory
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 lake = copy_lake.lake
 job = copy_lake.job

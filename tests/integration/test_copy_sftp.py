@@ -20,7 +20,7 @@ from tests.support.s3_servers import S3Server
 from tests.support.sftp_servers import PASSWORD, SshServer
 from tests.support.shares import cross
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 S_NS = 1_000_000_000
 LARGE_BYTES = 24 << 20

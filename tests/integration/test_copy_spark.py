@@ -32,7 +32,7 @@ from tests.support.forked_commands import Commands
 from tests.support.shares import rotating
 from tests.support.spark import in_child, wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 BINS = 3
 

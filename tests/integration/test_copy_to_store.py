@@ -14,7 +14,7 @@ from tests.support.command_lake import ask, invoke
 from tests.support.faulty_store import Message, StoreFault, faulty_store
 from tests.support.s3_servers import S3Server
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 LARGE = bytes(range(256)) * 140_000
 """More than two parts."""

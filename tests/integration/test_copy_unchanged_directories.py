@@ -15,7 +15,7 @@ from gobblin_assets.jobs.copy.parsing import read_copy
 from gobblin_assets.model.extract import Mode
 from tests.support.copy_lake import CopyLake, CopyWorld, files_of, look_at, opening, settle
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 LONG_AGO: Final = 1_700_000_000
 PATHS: Final = ("albums/a", "albums/b/c", "albums/b/d/e", "albums/b/d/f", "albums/d/g")

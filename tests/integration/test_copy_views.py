@@ -11,7 +11,7 @@ import pytest
 from tests.support.command_lake import ask, invoke
 from tests.support.copy_folder import Folder, make_folder
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 @pytest.fixture

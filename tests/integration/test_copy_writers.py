@@ -42,7 +42,7 @@ from tests.support.copying import (
     staged,
 )
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 FILES: Final = COLD_FILES_MIN
 """So many that their results do not fit into the pipes: writers still work when the first results are taken."""

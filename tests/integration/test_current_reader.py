@@ -18,7 +18,7 @@ from tests.support.publishing import Publisher
 from tests.support.shares import Share
 from tests.support.table_history import COLUMNS, KEY, TableHistory, Values
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 TABLES = 120
 """In one log: a read of it costs far more than its rows do."""

@@ -16,7 +16,7 @@ from gobblin_assets.run.stores import Stores
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 MONTHLY, JANUARY, FEBRUARY = "by month", "2013-01-01", "2013-02-01"
 OPTIONS: dict[str, Any] = {

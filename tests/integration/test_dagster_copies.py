@@ -14,7 +14,7 @@ from tests.support.command_lake import invoke
 from tests.support.dagster_mirror import PHOTOS, Mirror
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 mirror = dagster_mirror.mirror
 

@@ -26,7 +26,7 @@ MONTHS = [f"2013-{month:02d}-01" for month in range(1, 13)]
 JANUARY, FEBRUARY, MARCH, APRIL = MONTHS[:4]
 LOCATION = "tests.support.dagster_location"
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=3)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=4)]
 
 
 class Dev(DagsterProcess):

@@ -18,7 +18,7 @@ from gobblin_assets.spec.job_parsing import parse_job
 from tests.support.dagster_topics import NEW_DATA, Events
 from tests.support.kafka import delete_topics, produce
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 DISCOVERY = "events_discovery_sensor"
 FOUND_AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

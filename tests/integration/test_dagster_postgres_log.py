@@ -17,7 +17,7 @@ from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 ORDERS, NOTES = dg.AssetKey(["shop", "public.orders"]), dg.AssetKey(["shop", "public.notes"])
 SINK, DISCOVERY = "shop_sink_sensor", "shop_discovery_sensor"

@@ -21,7 +21,7 @@ from gobblin_assets.spec.selection import select_partitions
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, describe_job, published_numbers, write_numbers
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 ORDERS, STOCK, MONTHLY = "public.orders", "a/b c.Ü", "by month"
 KEYS = {urn: dg.AssetKey(["shop", name]) for urn, name in ((ORDERS, ORDERS), (STOCK, "a%2Fb c.Ü"), (MONTHLY, MONTHLY))}

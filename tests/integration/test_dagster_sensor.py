@@ -32,7 +32,7 @@ from gobblin_assets.state.leases import Holder
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, write_numbers
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 JOB = JobName("shop")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

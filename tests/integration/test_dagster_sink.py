@@ -25,7 +25,7 @@ from tests.support.dagster_topics import spark_resource
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 DAILY = {"kind": "daily", "start": "2026-01-01"}
 

@@ -15,7 +15,7 @@ from tests.support.dagster_topics import Events
 from tests.support.kafka import produce
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 def in_thread(*steps: Callable[[], object]) -> threading.Thread:

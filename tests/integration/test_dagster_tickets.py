@@ -21,7 +21,7 @@ from tests.support.database_pool import DatabasePool
 from tests.support.kafka import delete_topics
 from tests.support.orders_to_die import WAIT, give_order
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=6)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.turns(of=8)]
 
 Status = dg.DagsterRunStatus
 RUNNER = "gobblin_assets.dagster.runner_location"

@@ -28,7 +28,7 @@ from gobblin_assets.state.leases import Holder
 from tests.support.dagster_instance import open_instance
 from tests.support.topic_plans import FixedCluster, offsets_of
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 JOB = JobName("events")
 NEW_DATA, DISCOVERY = "events_new_data_sensor", "events_discovery_sensor"

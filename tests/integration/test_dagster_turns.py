@@ -23,7 +23,7 @@ from gobblin_assets.state.postgres import PostgresDatasetStore, PostgresLeaseSto
 from tests.support.dagster_instance import open_instance
 from tests.support.dagster_world import build_world, published_numbers, write_numbers
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 VISITS = "visits"
 KEY = dg.AssetKey(["shop", VISITS])

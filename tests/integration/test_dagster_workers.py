@@ -28,7 +28,7 @@ from tests.support.dagster_workers import MONITOR, WorkersInDagster, send_cancel
 from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 DRAINING_S = 5.0
 """Behind its begin, a run of one second drains."""

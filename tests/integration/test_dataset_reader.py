@@ -22,7 +22,7 @@ from gobblin_assets.rows.output_partitions import add_output_partitions, explain
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.publishing import Publisher
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 URN = "public.orders"
 

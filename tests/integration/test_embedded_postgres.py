@@ -20,7 +20,7 @@ from gobblin_assets.db.embedded import EmbeddedServer, ServerState
 from gobblin_assets.errors import RejectedError
 from tests.support import postgres
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 WAIT_S_MAX = 150
 

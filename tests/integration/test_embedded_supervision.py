@@ -24,7 +24,7 @@ from gobblin_assets.errors import RetryableError
 from gobblin_assets.settings import Settings
 from tests.support import postgres
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 WAIT_S_MAX = 120
 POLL_S = 0.05

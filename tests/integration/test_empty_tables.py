@@ -11,7 +11,7 @@ from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.shop import CUSTOMERS, WHOLE_ORDERS, ingestion, shop
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 __all__ = ["ingestion", "shop"]
 

@@ -25,7 +25,7 @@ from tests.support.shop import CUSTOMERS, ORDERS, WHOLE_ORDERS, ingestion, shop
 
 __all__ = ["ingestion", "shop"]
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 def source_rows(shop: Database, query: str) -> Counter[tuple[object, ...]]:

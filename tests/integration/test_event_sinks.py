@@ -28,7 +28,7 @@ from gobblin_assets.spec.job_options import EventSinkSpec
 from tests.support.command_lake import invoke
 from tests.support.copy_lake import CopyLake
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 SECRET = "not-for-anybody"
 

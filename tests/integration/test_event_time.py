@@ -26,7 +26,7 @@ from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 NOW = dt.datetime(2024, 6, 1, tzinfo=dt.UTC)
 FS = PosixFileSystem()

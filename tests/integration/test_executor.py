@@ -27,7 +27,7 @@ from tests.support.ticket_shop import WAIT_S_MAX, Executor, ForkedAttempt, Ticke
 
 __all__ = ["ticket_shop"]
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 FAILED = "FAILED"
 SPARK_S_MAX = 150.0

@@ -27,7 +27,7 @@ from tests.support.ticket_shop import TicketShop, ticket_shop
 
 __all__ = ["ticket_shop"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 MONTHS = ["2024-01-01", "2024-02-01", "2024-03-01"]
 ORDERS, CUSTOMERS = dg.AssetKey(["shop", "public.orders"]), dg.AssetKey(["shop", "public.customers"])

@@ -15,7 +15,7 @@ from gobblin_assets.sources.jdbc.connection import JdbcConnection
 from tests.support.jdbc import Bench, collect, column, new_state, publish, request_for
 from tests.support.shares import OFTEN_SHARES
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 DRIVER = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
 APPEND = {"urn": "APP.T", "extract": "append_only"}

@@ -31,7 +31,7 @@ from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES, rotating, thorough
 from tests.support.spark import in_child, open_remote
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 APPEND = {"urn": "public.t", "extract": "append_only"}

@@ -16,7 +16,7 @@ from tests.support.postgres import Database
 from tests.support.shares import OFTEN_SHARES
 from tests.support.written_logs import write_bases
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 DEFAULTS = {
     "t": "text DEFAULT 'it''s {a}, \"b\"'",

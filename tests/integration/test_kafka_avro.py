@@ -15,7 +15,7 @@ from gobblin_assets.sources.kafka.decoding_plan import learn_schemas
 from gobblin_assets.sources.kafka.part_decoders import find_missing_schema
 from tests.support.kafka_records import TOPIC, avro_bytes, client_of, framed, kafka_frame, planned, utc
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 REASON = "gobblin_dead_letter"
 VIEW_1 = {

@@ -15,7 +15,7 @@ from gobblin_assets.model.urn import Role
 from tests.support.kafka import DELIVERY_S_MAX, MakeTopic, produce
 from tests.support.topics import Child, Open
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 TEXT = {"value": {"format": "string"}}
 DEPTH = 20_000

@@ -15,7 +15,7 @@ from gobblin_assets.spark.processes import find_start_mark
 from tests.support.kafka import COMPACTED, Record, compact, make_topic, produce, read_all
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 _STARTER = """
 import pathlib, sys, time

@@ -30,7 +30,7 @@ from tests.support.kafka import (
 )
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 _NOBODY = "127.0.0.1:9"
 _NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)

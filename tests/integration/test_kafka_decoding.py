@@ -31,7 +31,7 @@ from tests.support.kafka_records import (
 )
 from tests.support.spark import in_child, open_remote
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 REASON = "gobblin_dead_letter"
 VIEW = {

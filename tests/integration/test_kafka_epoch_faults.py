@@ -16,7 +16,7 @@ from gobblin_assets.sources.kafka.epoch_log import KafkaEpochLog, TimeBarriers
 from tests.support.kafka import make_topic, produce
 from tests.support.topic_epochs import Epochs, following, start_positions
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 _PASSWORD = "correct horse;=staple"
 _WRONG = "wrong battery;=cable"
@@ -35,7 +35,7 @@ def broker() -> Iterator[KafkaBroker]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_a_restart_of_the_broker_is_waited_out(broker: KafkaBroker) -> None:
     name = make_topic(broker.bootstrap, "restarted")
     vnode = f"{name}:0"

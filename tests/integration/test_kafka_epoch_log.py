@@ -29,7 +29,7 @@ from tests.support.spark import wait_until
 from tests.support.topic_epochs import following, numbered, start_positions
 from tests.support.topic_plans import Follower
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 def test_epochs_hold_each_record_once_over_a_restart(kafka_broker: KafkaBroker, topic: MakeTopic) -> None:

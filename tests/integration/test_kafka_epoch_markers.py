@@ -12,7 +12,7 @@ from gobblin_assets.sources.log_port import Barrier
 from tests.support.kafka import MakeTopic, Record, open_transaction, produce, produce_aborted
 from tests.support.topic_epochs import Epochs, following
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 _IN_LOG = MarkerBarriers()
 

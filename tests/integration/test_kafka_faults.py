@@ -28,7 +28,7 @@ from tests.support.kafka import (
 from tests.support.spark import wait_until
 from tests.support.topics import Ingestion, Open, between_planning_and_reading
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 TEXT = {"value": {"format": "string"}}
 RULES = ("fail", "nearest", "earliest", "latest", "skip")

@@ -49,7 +49,7 @@ def failure_of(ingestion: Ingestion, topic: str) -> str:
     return failed.error or ""
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_a_log_that_lost_its_end_and_grew_again_is_not_read_on_until_a_person_decides(
     ingest: Open, broker: KafkaBroker
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_log_that_lost_its_end_and_grew_again_is_not_read_on_until_a_person_de
     assert texts(ingestion, given) == as_texts(old, new[100:], last)
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_a_stream_stops_where_the_log_goes_on_in_another_history(ingest: Open, broker: KafkaBroker) -> None:
     topic = make_topic(broker.bootstrap, "streamed")
     ingestion = ingest(
@@ -111,7 +111,7 @@ def test_a_stream_stops_where_the_log_goes_on_in_another_history(ingest: Open, b
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_a_worker_of_a_sink_stops_there_while_it_reads_and_so_does_the_next(
     broker: KafkaBroker,
     spark: SparkSession,

@@ -12,7 +12,7 @@ from gobblin_assets.run.job_kind import Restart
 from tests.support.kafka import Record, delete_topics, make_topic, open_transaction, produce, produce_aborted
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 @pytest.mark.core

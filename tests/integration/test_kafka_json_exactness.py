@@ -14,7 +14,7 @@ from tests.support.json_documents import documents
 from tests.support.json_oracle import DEAD, WORDS, expect, same
 from tests.support.kafka_records import kafka_frame, planned
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 REASON = "gobblin_dead_letter"
 ROUNDED = "value: a number or a time of it is not exact in its column, or beyond it"
@@ -80,7 +80,7 @@ EDGES = {
 }  # fmt: skip
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_row_holds_exactly_what_was_sent_or_the_record_is_a_dead_letter(

@@ -40,7 +40,7 @@ from tests.support.kafka import (
 )
 from tests.support.kafka_rows import CONNECTION, new_topics, variables_for
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 ROWS = pa.record_batch([pa.array([1, 2, 3]), pa.array(["a", None, "c"])], names=["n", "text"])
 

@@ -20,7 +20,7 @@ from tests.support.kafka_records import avro_bytes, kafka_frame, planned, view_d
 from tests.support.spark_sink import OpenSpark, SparkSink
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "message.timestamp.before.max.ms": str(2**63 - 1)}
 LAST_MS = (2**63 - 1) // 1000

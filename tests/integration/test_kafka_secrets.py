@@ -19,7 +19,7 @@ from gobblin_assets.spec.job_spec import JobSpec
 from tests.support.kafka import make_topic, produce
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 USER = "ann"
 PASSWORD = "correct horse;=staple"

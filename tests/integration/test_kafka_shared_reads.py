@@ -32,7 +32,7 @@ from tests.support.kafka import (
 )
 from tests.support.topics import Ingestion, Open, between_planning_and_reading
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 JSON = {"value": {"format": "json", "schema": "id bigint, kind string"}}
 IN_ONE_TASK = {"split": {"max_multi_work_units": 1}}
@@ -207,7 +207,7 @@ def test_few_records_of_many_partitions_are_one_read_unless_they_are_large(
     assert ingestion.rows(name, "id", "kind") == expect(name, 3 * partitions)
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_dead_letters_converters_and_event_times_stay_with_their_topic(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
 ) -> None:
@@ -236,7 +236,7 @@ def test_dead_letters_converters_and_event_times_stay_with_their_topic(
         assert {row.dead_letter_topic for row in letters} == {name}
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_one_topic_that_fails_is_found_and_the_others_are_published(
     ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic
 ) -> None:
@@ -308,7 +308,7 @@ def test_a_spark_server_that_is_gone_before_planning_is_the_failure_of_each_data
         assert ingestion.rows(name, "id", "kind") == expect(name, 4)
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_what_is_deleted_of_one_topic_fails_that_one(ingest: Open, kafka_broker: KafkaBroker, topic: MakeTopic) -> None:
     names = [topic("small") for _ in range(4)]
     for name in names:

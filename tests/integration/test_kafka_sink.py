@@ -13,7 +13,7 @@ from tests.support.kafka import delete_topics
 from tests.support.spark import wait_until
 from tests.support.topic_shop import JOB, StandbyCommands, TopicShop
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 SINK = {"lease": {"ttl_s": 3, "wait_s": 60}, "sink": {"lanes": 2, "every_s": 0.3, "roll": {"age_s": 0}}}
 
@@ -48,7 +48,7 @@ def count_workers(shop: TopicShop) -> int:
         return int(connection.execute(text(query)).scalar_one())
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_workers_share_lanes_and_publish_each_record_once_while_one_is_killed_and_lanes_are_rescaled(
     shop: TopicShop,
 ) -> None:

@@ -29,7 +29,7 @@ from tests.support.postgres_rows import CONNECTION, variables_for
 from tests.support.producing import find_ends
 from tests.support.spark_sink import OpenSpark, SparkSink
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 Open = Callable[..., SparkSink]
 
@@ -134,7 +134,7 @@ def test_json_without_a_schema_is_inferred_once(open_sink: Open, topic: MakeTopi
     assert sink.columns(name) == {"at": "struct<zone:string>", "n": "bigint"}
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_converters_row_policies_and_directories_by_value_are_those_of_a_run(
     open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
 ) -> None:
@@ -200,7 +200,7 @@ def test_markers_of_epochs_and_aborted_records_are_no_rows(
     assert f"{name}: rows by Spark, since its values are JSON of types that only Spark decodes" in sink.lines
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_arrow_and_spark_publish_the_same_rows_and_the_same_dead_letters(
     open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker
 ) -> None:
@@ -307,7 +307,7 @@ def test_only_parquet_comes_from_spark(open_sink: Open, topic: MakeTopic) -> Non
         sink.work()
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_leases_are_kept_while_spark_decodes_protobuf_for_longer_than_they_last(
     open_sink: Open, topic: MakeTopic, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -329,7 +329,7 @@ def test_leases_are_kept_while_spark_decodes_protobuf_for_longer_than_they_last(
     assert sink.count("state NOT IN ('DONE', 'ABORTED')") == 0
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_rows_of_spark_go_into_a_table_and_a_column_that_comes_later_is_added(
     open_sink: Open,
     topic: MakeTopic,

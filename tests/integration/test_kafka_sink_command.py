@@ -89,7 +89,7 @@ def check_that_a_person_may_say_where_to_go_on(shop: OutShop) -> None:
     assert shop.published_facts(topic) == again
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_workers_load_each_record_once_while_one_is_killed(shop: OutShop, engine: Engine) -> None:
     with shop.producing:
         first = shop.begin("sink", "run")

@@ -73,7 +73,7 @@ def shop(
     delete_topics(kafka_broker.bootstrap, *made.topics)
 
 
-@pytest.mark.turns("what readers of topics meet", of=6)
+@pytest.mark.turns("what readers of topics meet", of=8)
 def test_workers_load_each_record_once_while_workers_and_sessions_are_killed(shop: TableShop, engine: Engine) -> None:
     with shop.producing:
         first = shop.begin("sink", "run")

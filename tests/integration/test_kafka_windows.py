@@ -17,7 +17,7 @@ from gobblin_assets.run.job_kind import StartAt
 from tests.support.kafka import Record, delete_records, produce
 from tests.support.topics import Ingestion, Open
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 FIRST = dt.datetime(2026, 3, 1, 10, tzinfo=dt.UTC)
 STREAM_S_MAX = 120.0

@@ -11,7 +11,7 @@ from gobblin_assets.errors import RejectedError
 from gobblin_assets.model.watermark import Watermark, WatermarkType, long_watermark, timestamp_watermark
 from gobblin_assets.rows.late_rows import without_published
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 NOON = dt.datetime(2013, 10, 27, 12, tzinfo=dt.UTC)
 

@@ -21,7 +21,7 @@ from tests.support.changed_tables import JOB, ChangedTables, set_log_variables
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 URNS = [DatasetUrn("public.orders"), DatasetUrn("public.notes")]
 _STRANGER = """

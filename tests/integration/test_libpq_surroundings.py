@@ -26,7 +26,7 @@ from tests.support import postgres
 from tests.support.postgres import Database
 from tests.support.surroundings import HOSTILE
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 SETTABLE = sorted(set(HOSTILE) - set(UNASKED_VARIABLES))
 QUESTION = "SELECT current_setting('TimeZone') || ' ' || current_setting('DateStyle')"

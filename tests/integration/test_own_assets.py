@@ -37,7 +37,7 @@ from tests.support.dagster_world import (
     write_numbers,
 )
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 MONTHLY: dict[str, Any] = {
     "table": "sales",

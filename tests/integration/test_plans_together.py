@@ -16,7 +16,7 @@ from gobblin_assets.spec.partition_keys import asset_partition
 from tests.support.jdbc import request_for
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 DAYS = 230
 """More than are asked for together."""

@@ -23,7 +23,7 @@ from tests.support.changed_tables import JOB, ChangedTables, ShopWriting, set_lo
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.changed_tables import ChangedTables, NoSpark, set_log_variabl
 from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 _END_S_MAX: Final = 60.0
 """Of a worker that is asked to end: a barrier, and what it has just begun."""

@@ -18,7 +18,7 @@ from tests.support.ticket_shop import NAME, WAIT_S_MAX, Executor, TicketShop, ti
 
 __all__ = ["ticket_shop"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 SHOP: Mapping[str, Any] = {"type": "jdbc", "connection": "shop"}
 SECRET = "s3cr3t-w0rd"

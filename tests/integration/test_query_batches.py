@@ -35,7 +35,7 @@ from tests.support.spark import in_child, open_remote
 
 __all__ = ["clicks"]
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 KILLED = -signal.SIGKILL
 # Before and behind the point of no return, and behind the publication, before Spark's own commit of the batch.

@@ -28,7 +28,7 @@ from gobblin_assets.state.reports import describe_backlog, is_late
 from tests.support.dagster_instance import open_instance
 from tests.support.reported_commands import ToldCommands, reported_sequences
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 MONTHLY, WHOLE = DatasetUrn("by month"), DatasetUrn("whole")
 JANUARY, FEBRUARY, APRIL = "2013-01-01", "2013-02-01", "2013-04-01"

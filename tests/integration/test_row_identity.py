@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from tests.support.changed_tables import ChangedTables, set_log_variables
 from tests.support.postgres import Database
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from gobblin_assets.rows.row_quality import explain_row_failure, split_rows
 from gobblin_assets.run.job_kind import Output
 from gobblin_assets.spec.job_spec import RowPolicySpec
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 
 def _policy(name: str, check: str, on_failure: str = "fail") -> RowPolicySpec:

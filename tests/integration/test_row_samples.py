@@ -19,7 +19,7 @@ from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.shop import connection_of
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 ACCOUNTS: dict[str, Any] = {
     "urn": "public.accounts",

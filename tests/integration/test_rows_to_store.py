@@ -22,7 +22,7 @@ from tests.support.reached_stores import STORES, reach_destination
 from tests.support.stored_lake import StoredLake, make_stored_lake
 from tests.support.twins import write_twice
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 @pytest.fixture(params=STORES)

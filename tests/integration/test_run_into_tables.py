@@ -15,7 +15,7 @@ from gobblin_assets.db.embedded import EmbeddedServer
 from tests.support.command_lake import ask, fail_job, invoke, run_job
 from tests.support.postgres import Database, describe_database, temporary_database
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 JOB = "shop"
 

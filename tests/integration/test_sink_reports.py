@@ -22,7 +22,7 @@ from tests.support.sink_sensor import SinkInDagster, month, sink
 
 __all__ = ["sink"]
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 
 def rows_of(records: Records, role: Role = Role.DATA) -> int:

@@ -28,7 +28,7 @@ from tests.support.sink_sensor import DATA, SinkInDagster, month, sink
 
 __all__ = ["sink"]
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 NAME = JobName(JOB)
 

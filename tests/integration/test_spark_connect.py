@@ -36,7 +36,7 @@ from tests.support.mariadb import MariaDb
 from tests.support.reading import run
 from tests.support.spark import SMALL, in_child, local_settings, open_remote, slow_frame, tasks_run, wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 FS = PosixFileSystem()
 ROOT = str(Path(__file__).parents[2])

@@ -29,7 +29,7 @@ from tests.support.ticket_shop import NAME, TicketShop, ticket_shop
 
 __all__ = ["ticket_shop"]
 
-pytestmark = [pytest.mark.timeout(1_200), pytest.mark.turns(of=3)]
+pytestmark = [pytest.mark.timeout(1_200), pytest.mark.turns(of=4)]
 
 ROWS = 9
 JOBS = ("first", "second", "third", "fourth")

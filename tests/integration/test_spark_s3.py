@@ -34,7 +34,7 @@ from tests.support.s3_servers import SECRET, USER, S3Server
 from tests.support.s3_spark import StoreReader, run_store_reader
 from tests.support.spark import in_child, open_remote
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 ROOT: Final = "la ke~%20"
 DENIED: Final = "denied-to-spark"

@@ -19,7 +19,7 @@ from gobblin_assets.spark.session import DRIVER_LOGS_KEPT, open_session
 from gobblin_assets.spark.spark_settings import SparkSettings
 from tests.support.spark import STRANGERS, in_child, slow_frame, wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 FS = PosixFileSystem()
 

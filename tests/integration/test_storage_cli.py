@@ -20,7 +20,7 @@ from tests.support.command_lake import make_lake, write_job
 from tests.support.lake import URNS, Lake, World, start_worker
 from tests.support.restoring import Backup, backups
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 LOST, OTHER = URNS
 

@@ -12,7 +12,7 @@ from tests.support.command_lake import invoke
 from tests.support.postgres import Database
 from tests.support.spark import wait_until
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 PLAIN = "(id int PRIMARY KEY, v text)"
 

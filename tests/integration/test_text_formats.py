@@ -30,7 +30,7 @@ from gobblin_assets.rows.row_quality import RowSplit
 from gobblin_assets.spec.job_spec import RowPolicySpec, WriterSpec
 from tests.support.publishing import Publisher
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 URN = "public.orders"
 UTC = dt.UTC

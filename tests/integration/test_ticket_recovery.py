@@ -43,7 +43,7 @@ from tests.support.ticket_shop import NAME, ForkedAttempt, TicketShop, ticket_sh
 
 __all__ = ["ticket_shop"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 WAIT_S_MAX = 150.0
 

@@ -36,7 +36,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import LONG_RUN_S, AttemptEnd, Claim, OpenTicket, TicketReportKind, WaitingTicket
 from tests.support.dagster_instance import open_instance
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 EXECUTOR = "lake"
 Status = dg.DagsterRunStatus

@@ -18,7 +18,7 @@ from gobblin_assets.run.stores import Stores
 from gobblin_assets.state.tickets import TicketStore
 from tests.support.dagster_instance import open_instance
 
-pytestmark = pytest.mark.turns(of=4)
+pytestmark = pytest.mark.turns(of=6)
 
 RUN_ID = str(uuid.uuid4())
 

@@ -34,7 +34,7 @@ from tests.support.typed_records import (
 
 __all__ = ["office_broker"]
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 CAPABILITIES = ["ingest.kafka", "sink.kafka", "sink.into.kafka", "sink.into.iceberg", "sink.into.postgres"]
 

@@ -20,7 +20,7 @@ from gobblin_assets.db.transactions import TRIES_MAX, transact
 from gobblin_assets.errors import ConflictError, OutcomeUnknownError, RetryableError
 from gobblin_assets.failpoints import AcknowledgementLost, Failpoint
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 WAIT_S_MAX = 150
 INSERT = text("INSERT INTO public.done (id) VALUES (:id) ON CONFLICT DO NOTHING")

@@ -19,7 +19,7 @@ from tests.support.ingestion import Ingestion
 from tests.support.postgres import Database
 from tests.support.publishing import Publisher
 
-pytestmark = pytest.mark.turns(of=6)
+pytestmark = pytest.mark.turns(of=8)
 
 # The values of each type that are hardest to keep, as Spark's SQL writes them and as Python has them.
 VALUES: dict[str, list[tuple[str, Any]]] = {

@@ -23,7 +23,7 @@ from tests.support.shop import connection_of
 from tests.support.spark import in_child, open_remote
 from tests.support.topics import Open
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 ORDERS: dict[str, Any] = {
     "urn": "public.orders",

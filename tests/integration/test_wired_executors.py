@@ -26,7 +26,7 @@ from tests.support.postgres import Database
 from tests.support.running_service import RunningService, run_own_service
 from tests.support.wires import Authority, await_true, name_executor
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 FLOWS = "/api/v1/flows"
 RUN_S_MAX = 150.0

@@ -9,7 +9,7 @@ from tests.simulation.process import Fault, Process
 from tests.simulation.world import LEASE_S, SILENT_S_MAX, URNS, Runner, World
 from tests.support.shares import Share
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 HOUR_S = 3_600.0
 STRIDE = 8

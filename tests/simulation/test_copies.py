@@ -18,7 +18,7 @@ from tests.simulation.scenarios import Scenario
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 HISTORIES_OF = 80
 FIRST_FAULTS = 2

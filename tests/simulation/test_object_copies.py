@@ -16,7 +16,7 @@ from tests.simulation.test_copies import explore_some_pairs, parts_of
 from tests.simulation.zombies import explore_overlaps, explore_zombies
 from tests.support.shares import EVERYTHING, Share
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 HISTORIES_OF = 120
 

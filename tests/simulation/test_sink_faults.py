@@ -22,7 +22,7 @@ from tests.simulation.sink_faults import (
 )
 from tests.support.shares import Share
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 SINGLES_OF = 120
 PAIRS_OF = 40_000

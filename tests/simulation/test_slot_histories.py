@@ -9,7 +9,7 @@ from tests.simulation.slot_mutants import IN_SLOT_HISTORIES
 from tests.simulation.world import stepped
 from tests.support.shares import Share, cross
 
-pytestmark = pytest.mark.turns(of=3)
+pytestmark = pytest.mark.turns(of=4)
 
 HISTORIES = 60
 SEEDS = 150

@@ -9,7 +9,8 @@ or ``rotating(of=3)`` for a third instead of a twelfth; the histories of a test 
 expensive tests that are marked ``turns`` with the same name, of which each run tries one, or with ``of=3`` a third. A
 file's tests take turns by ``pytestmark = pytest.mark.turns(of=3)``, but for those that are marked ``every_run``. Those
 that are marked ``core``, which say what the file is there for, take turns among themselves: each run tries a third of
-them, and at least one. Of the others of such a file, a run may try none.
+them, and at least one. Of the others of such a file, a run may try none. Where tests are dear (``DEAR``), those of a
+file without a mark take turns, too.
 """
 
 import os
@@ -17,6 +18,7 @@ import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
@@ -26,6 +28,9 @@ SHARES: Final = 12
 OFTEN_SHARES: Final = 3
 RARE_SHARES: Final = 36
 CORE_SHARES: Final = 3
+DEAR: Final = MappingProxyType({"tests/contracts": 2, "tests/crash": 2, "tests/integration": 2})
+"""Directories whose tests take turns without a mark, each file's for itself: of so many parts a run tries one."""
+
 TURN_SEEDS: Final = RARE_SHARES
 """A turn lasts for so many seeds. So a test has its turn with each of the shares of its cases."""
 
@@ -170,9 +175,12 @@ def _find_turns(item: pytest.Item) -> _Turns | None:
     file = item.nodeid.partition("::")[0]
     if item.get_closest_marker("core") is not None and item.get_closest_marker(_THOROUGH) is None:
         return _Turns(_name_core(file), CORE_SHARES)
-    mark = item.get_closest_marker("turns")
-    if mark is None or any(item.get_closest_marker(name) for name in ("every_run", _THOROUGH)):
+    if any(item.get_closest_marker(name) for name in ("every_run", _THOROUGH)):
         return None
+    mark = item.get_closest_marker("turns")
+    if mark is None:
+        of = DEAR.get(file.rpartition("/")[0])
+        return None if of is None else _Turns(file, of)
     name = mark.args[0] if mark.args else file
     return _Turns(str(name), mark.kwargs.get("of"))
 

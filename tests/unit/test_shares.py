@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.shares import OFTEN_SHARES, SEED_VARIABLE, SHARES, TURN_SEEDS, Share, Shares
+from tests.support.shares import DEAR, OFTEN_SHARES, SEED_VARIABLE, SHARES, TURN_SEEDS, Share, Shares
 
 
 @pytest.mark.parametrize("of", [OFTEN_SHARES, SHARES])
@@ -69,6 +69,17 @@ def test_the_tests_of_a_file_take_turns_in_as_many_runs_as_it_says(monkeypatch: 
         cases = {name for name in run if "test_cases" in name}
         assert len(cases) == (0 if "tests/test_b.py::test_of_the_name" in run else 2)
     assert len({"tests/test_b.py::test_of_the_name" in run for run in runs}) == 2
+
+
+@pytest.mark.parametrize("directory", ["tests/unit", *DEAR])
+def test_tests_without_a_mark_take_turns_where_they_are_dear(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = {f"{directory}/test_a.py::test_{number}[{case}]": () for number in range(5) for case in range(2)}
+    kept = f"{directory}/test_a.py::test_kept", f"{directory}/test_alone.py::test_a"
+    marked = {kept[0]: (pytest.mark.every_run,), kept[1]: (), **tests}
+    of = DEAR.get(directory, 1)
+    runs = [list_kept(marked, seed * TURN_SEEDS, monkeypatch) for seed in range(of)]
+    assert all(run >= {*kept} for run in runs)
+    assert sorted(name for run in runs for name in run & tests.keys()) == sorted(tests)
 
 
 @pytest.mark.parametrize(("count", "kept"), [(1, {1}), (2, {1}), (3, {1}), (7, {2, 3})])
