@@ -78,12 +78,10 @@ def test_what_a_killed_executor_ran_and_what_it_had_not_begun_is_done_by_another
             await_status(shop, flows, keys[1], lambda status: status.status is ExecutionStatus.ORCHESTRATED)
             first.send_signal(signal.SIGKILL)
             first.wait()
-        killed_at = time.monotonic()
         shop.serve("--claim-ttl", TTL_S, name=SECOND)
         ended = [
             await_status(shop, flows, key, lambda status: status.status is ExecutionStatus.COMPLETE) for key in keys
         ]
-        took_s = time.monotonic() - killed_at
         assert [(job.job_group, job.attempt) for job in ended] == [(SECOND, 2)] * 2, ended
 
     for job in ended:
@@ -93,5 +91,3 @@ def test_what_a_killed_executor_ran_and_what_it_had_not_begun_is_done_by_another
         for ticket_id in connection.exec_driver_sql("SELECT ticket_id FROM gobblin.job_ticket").scalars():
             told += shop.list_told(ticket_id)
     assert told == shop.list_sequences(), "each publication is told once"
-    # 30 s of silence, and at most as long again for the attempts of both jobs.
-    assert took_s < 60

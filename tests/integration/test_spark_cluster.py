@@ -87,8 +87,8 @@ def test_an_executor_that_joins_while_rows_are_written_and_is_blind_is_named(
     cluster: SparkCluster, ingestion: Ingestion, shop: Database, tmp_path: Path
 ) -> None:
     root = Path(ingestion.root)
-    # Each row takes its query two seconds; one core would need forty for all of them.
-    slow = {"where": "pg_sleep(2)::text IS NOT NULL", "split": {"work_unit_rows": 2, "max_partitions": 10}}
+    # Each row takes its query five seconds; one core would need a hundred for all of them.
+    slow = {"where": "pg_sleep(5)::text IS NOT NULL", "split": {"work_unit_rows": 2, "max_partitions": 10}}
     settings = on_cluster(
         *(cluster, ingestion, shop, tmp_path),
         datasets=[{**CUSTOMERS, **slow}],
@@ -99,7 +99,7 @@ def test_an_executor_that_joins_while_rows_are_written_and_is_blind_is_named(
     try:
         wait_until(lambda: any(root.rglob("_temporary/0/_temporary/attempt*")), "its tasks write")
         cluster.start_worker("blind", hidden=root)
-        said, errors = process.communicate(timeout=120)
+        said, errors = process.communicate(timeout=400)
     finally:
         process.kill()
         for name in filter(cluster.runs, ("seeing", "blind")):

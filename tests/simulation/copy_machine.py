@@ -155,9 +155,10 @@ class CopyHistories(RuleBasedStateMachine):
         world.open_process().recover()
         self.checker.look(world)
         self._give_up_what_is_open()
-        for _ in range(2):
+        # What stood in a directory that lost all its entries at once waits for a person.
+        for confirms in (False, True):
             world.expire_leases()
-            self._acknowledge(world.open_process().run())
+            self._acknowledge(world.open_process().run(confirm_deletes=confirms))
             self.checker.look(world)
         world.db.advance(SILENT_S_MAX)
         world.open_process().run()

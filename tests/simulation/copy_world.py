@@ -205,8 +205,10 @@ class Copier(Runner):
         super().__init__(world, process, number)
         self._clock = WorldClock(world, number)
 
-    def run(self, mode: Mode = Mode.APPEND, urns: tuple[DatasetUrn, ...] = (URN,)) -> RunReport | None:  # type: ignore[override]  # one dataset
-        return super().run(mode, urns)
+    def run(  # type: ignore[override]  # one dataset
+        self, mode: Mode = Mode.APPEND, urns: tuple[DatasetUrn, ...] = (URN,), *, confirm_deletes: bool = False
+    ) -> RunReport | None:
+        return super().run(mode, urns, confirm_deletes=confirm_deletes)
 
     def _job(self) -> CopySpec:
         return JOB_OF_COPIES

@@ -217,11 +217,16 @@ class Runner:
     # Its actions -----------------------------------------------------------------------------------------
 
     def run(
-        self, mode: Mode = Mode.APPEND, urns: Sequence[DatasetUrn] = URNS, *, waits_for_turn: bool = False
+        self,
+        mode: Mode = Mode.APPEND,
+        urns: Sequence[DatasetUrn] = URNS,
+        *,
+        waits_for_turn: bool = False,
+        confirm_deletes: bool = False,
     ) -> RunReport | None:
         """A whole run; None if the process died in it. A run that fails as a whole counts as a failed run."""
-        selection = dict.fromkeys(urns, (WHOLE,))
-        request = RunRequest(self._job(), selection, mode, waits_for_turn=waits_for_turn)
+        selection, confirms = dict.fromkeys(urns, (WHOLE,)), confirm_deletes
+        request = RunRequest(self._job(), selection, mode, waits_for_turn=waits_for_turn, confirm_deletes=confirms)
         ports = RunPorts(
             stores=self._stores,
             destination=self._destination(),
