@@ -152,9 +152,9 @@ class MonitorTick:
             limit=_RUNS_READ_MAX,
         )
         seen = read_times(cursor)
-        works = [self._name_work(run.run_id) for run in runs if run.status is dg.DagsterRunStatus.STARTED]
+        works = [self._name_work(run) for run in runs if run.status is dg.DagsterRunStatus.STARTED]
         since = {work: seen.get(work, self.now.timestamp()) for work in works}
-        kept = {each for run in runs for each in self._list_kept(run, since.get(self._name_work(run.run_id)))}
+        kept = {each for run in runs for each in self._list_kept(run, since.get(self._name_work(run)))}
         waiting = [
             each
             for each in self.stores.tickets.list_claimable(self.executor, limit=_LISTED_MAX)
@@ -169,9 +169,9 @@ class MonitorTick:
         """Why the tick asks for nothing."""
         return f"{self._open_count} tickets of {self.executor} wait, and {self._run_count} runs are asked for."
 
-    def _name_work(self, run_id: str) -> str:
+    def _name_work(self, run: dg.DagsterRun) -> str:
         """What a run is seen at: the ticket that it holds, if any."""
-        return f"{run_id}/{self._held.get(run_id, '')}"
+        return f"{run.run_id}/{self._held.get(run.run_id, '')}"
 
     def _list_kept(self, run: dg.DagsterRun, since_s: float | None) -> Sequence[TicketId]:
         """The tickets that are left to a run that has not ended."""
@@ -301,9 +301,9 @@ def plan_packs(tickets: Sequence[OpenTicket], described: Mapping[TicketId, Waiti
         waiting = described.get(ticket.ticket_id)
         if waiting is None or waiting.shape is not TicketShape.RUN:
             continue
-        is_alone = waiting.is_long or ticket.last_attempt > 0 or pack_max == 1
-        made = Pack((ticket.ticket_id,), waiting, ticket.last_attempt, is_alone)
-        if is_alone:
+        is_full = waiting.is_long or ticket.last_attempt > 0 or pack_max == 1
+        made = Pack((ticket.ticket_id,), waiting, ticket.last_attempt, is_full)
+        if is_full:
             packs.append(made)
             continue
         queue = made.group, waiting.needs

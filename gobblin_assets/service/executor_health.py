@@ -164,7 +164,7 @@ class ExecutorHealths:
         with self._lock:
             heard = self._heard.get(executor)
             is_read = heard is not None or spec is None or self._read_over.get(executor) == spec.executor.way
-            unread_s = 0.0 if is_read else self._wait_for(executor)
+            unread_s = 0.0 if is_read else self._find_wait_s(executor)
         if heard is None:
             state, reason = HealthState.UNKNOWN, _NEVER_HEARD if is_read else "its heartbeats were not read yet"
             if unread_s > SILENT_AFTER_S:
@@ -172,8 +172,8 @@ class ExecutorHealths:
             return ExecutorHealth(executor, state, reason=reason, is_read=is_read)
         return judge_health(executor, heard.beats, heard.log_id, self._monotonic() - heard.read_at_s)
 
-    def _wait_for(self, executor: str) -> float:
-        """Since when its heartbeats are waited for, in seconds."""
+    def _find_wait_s(self, executor: str) -> float:
+        """How long its heartbeats have been waited for."""
         now_s = self._monotonic()
         return now_s - self._awaited_since_s.setdefault(executor, now_s)
 

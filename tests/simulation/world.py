@@ -225,8 +225,13 @@ class Runner:
         confirm_deletes: bool = False,
     ) -> RunReport | None:
         """A whole run; None if the process died in it. A run that fails as a whole counts as a failed run."""
-        selection, confirms = dict.fromkeys(urns, (WHOLE,)), confirm_deletes
-        request = RunRequest(self._job(), selection, mode, waits_for_turn=waits_for_turn, confirm_deletes=confirms)
+        request = RunRequest(
+            self._job(),
+            dict.fromkeys(urns, (WHOLE,)),
+            mode,
+            waits_for_turn=waits_for_turn,
+            confirm_deletes=confirm_deletes,
+        )
         ports = RunPorts(
             stores=self._stores,
             destination=self._destination(),
